@@ -1,0 +1,126 @@
+"""Architectures (one operation at every decision) and draws (what one step of the search runs)."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+
+class Architecture(Mapping[str, str]):
+    """An immutable choice of one operation at every decision.
+
+    Equality and hash do not depend on the order of the decisions, so architectures can be counted, cached
+    and compared across runs and machines.
+    """
+
+    __slots__ = ("_operations",)
+
+    def __init__(self, operations: Mapping[str, str]) -> None:
+        for decision, operation in operations.items():
+            if not isinstance(decision, str) or not isinstance(operation, str):
+                raise TypeError(
+                    f"An architecture maps decision names to operation names, got {decision!r}: {operation!r}. "
+                    "Write for example Architecture({'edge': 'conv'})."
+                )
+        self._operations = dict(operations)
+
+    def __getitem__(self, decision: str) -> str:
+        return self._operations[decision]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._operations)
+
+    def __len__(self) -> int:
+        return len(self._operations)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._operations.items()))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mapping) and dict(self) == dict(other)
+
+    def __repr__(self) -> str:
+        return f"Architecture({self._operations!r})"
+
+    @property
+    def digest(self) -> str:
+        """Twelve hexadecimal digits that name this architecture on any machine."""
+        canonical = json.dumps(self._operations, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+    def to_json(self) -> str:
+        """One JSON object, decisions in their own order."""
+        return json.dumps(self._operations)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_json` wrote."""
+        try:
+            operations = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"An architecture must be a JSON object, got {text[:80]!r}: {error}") from error
+        if not isinstance(operations, dict):
+            raise ValueError(f'An architecture must be a JSON object like {{"edge": "conv"}}, got {text[:80]!r}.')
+        return cls(operations)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What one step runs: O_i(x) = sum over the active k of weights[i, k] O_ik(x), at every decision i.
+
+    weights: [..., decisions, candidates]. Where it asks for a gradient, its entries enter the network as gates
+        and d loss / d weights is what the step gives back. A weight of 1 that asks for no gradient costs
+        nothing: its operation runs bare.
+    active: bool, same shape: the candidates that are executed. A candidate may be active with weight 0: it is
+        run without a graph, since a gate of 0 passes it no gradient, only to learn its own slope.
+    constants: the weights of inactive candidates are added to the output as numbers (GDAS).
+
+    Leading dimensions hold independent draws; a network runs one draw at a time, a vectorised task many.
+    """
+
+    weights: Tensor
+    active: Tensor
+    constants: bool = False
+
+    @classmethod
+    def bare(cls, chosen: Tensor) -> Self:
+        """Run the chosen operations and nothing else. chosen: one-hot [..., decisions, candidates]."""
+        return cls(weights=chosen, active=chosen != 0)
+
+    @classmethod
+    def gated(cls, chosen: Tensor) -> Self:
+        """Run the chosen operations, each behind a gate of value 1 whose slope is asked for."""
+        return cls(weights=chosen.detach().clone().requires_grad_(), active=chosen != 0)
+
+    @property
+    def one_hot(self) -> bool:
+        """Whether the network computes exactly one architecture: one weight of 1 a decision, all others 0."""
+        weights = self.weights.detach()
+        return bool(((weights == 1).sum(-1) == 1).all() and ((weights == 0) | (weights == 1)).all())
+
+    def detached(self) -> Self:
+        """The same draw, asking for no gradient."""
+        return type(self)(self.weights.detach(), self.active)
+
+    def knock_outs(self) -> Self:
+        """One draw a decision, in a new first dimension: the same architecture with that decision's output zero.
+
+        The operation of the silenced decision stays active, so nothing but the drawn operations is executed.
+        """
+        weights = self.weights.detach()
+        decisions = weights.shape[-2]
+        others = 1 - torch.eye(decisions, dtype=weights.dtype, device=weights.device)
+        shape = (decisions, *[1] * (weights.dim() - 2), decisions, 1)
+        return type(self)(
+            weights=weights * others.reshape(shape),
+            active=self.active.expand(decisions, *self.active.shape),
+        )
+
+    def __iter__(self) -> "Iterator[Draw]":
+        """The draws along the first dimension."""
+        for weights, active in zip(self.weights, self.active, strict=True):
+            yield Draw(weights, active, self.constants)

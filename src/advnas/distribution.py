@@ -1,0 +1,83 @@
+"""The architecture distribution p_theta: an independent categorical distribution at every decision."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """p_theta(a) = prod_i mu_i(theta_i)^T a_i, with mu = softmax(theta)   (eq. softmax).
+
+    logits: [..., decisions, candidates]. Decisions with fewer candidates than the largest are padded with
+    minus infinity: probability 0, never drawn, no gradient.
+    """
+
+    logits: Tensor
+
+    @property
+    def probabilities(self) -> Tensor:
+        """mu(theta), shape of the logits."""
+        return self.logits.softmax(-1)
+
+    def perturbed(self, generator: torch.Generator) -> Tensor:
+        """theta plus independent Gumbel noise: the k largest entries of a row are k draws without replacement."""
+        exponential = torch.empty_like(self.logits, requires_grad=False).exponential_(generator=generator)
+        smallest = torch.finfo(self.logits.dtype).tiny
+        return self.logits - exponential.clamp_min(smallest).log()
+
+    def sample(self, generator: torch.Generator) -> Tensor:
+        """Draw a ~ p_theta, exactly: one-hot, shape of the logits."""
+        return _one_hot_argmax(self.perturbed(generator).detach())
+
+    def mode(self) -> Tensor:
+        """The most likely architecture; ties go to the first operation. One-hot, shape of the logits."""
+        return _one_hot_argmax(self.logits.detach())
+
+    def entropy(self) -> Tensor:
+        """Entropy of every decision in nats: [..., decisions]."""
+        log_probabilities = self.logits.log_softmax(-1)
+        log_probabilities = log_probabilities.masked_fill(log_probabilities.isneginf(), 0)  # 0 log 0 = 0
+        return -(self.probabilities * log_probabilities).sum(-1)
+
+    def score(self, chosen: Tensor) -> Tensor:
+        """grad_theta log p_theta(a) = a - mu(theta), shape of the logits."""
+        return chosen - self.probabilities
+
+
+def _one_hot_argmax(scores: Tensor) -> Tensor:
+    return torch.zeros_like(scores).scatter_(-1, scores.argmax(-1, keepdim=True), 1)
+
+
+class Theta:
+    """The distribution's parameters: one vector of logits a decision, so that each is updated only when reached.
+
+    An optimiser keeps separate moments for every decision, and a decision without a gradient is left alone,
+    as momentum or weight decay would otherwise move it.
+    """
+
+    def __init__(self, sizes: Sequence[int], *, batch: tuple[int, ...] = ()) -> None:
+        self.parameters = [nn.Parameter(torch.ones(*batch, size)) for size in sizes]
+        self._width = max(sizes)
+
+    def logits(self) -> Tensor:
+        """All decisions as one tensor [..., decisions, candidates], padded with minus infinity; a leaf."""
+        rows = [
+            nn.functional.pad(parameter.detach(), (0, self._width - parameter.shape[-1]), value=-torch.inf)
+            for parameter in self.parameters
+        ]
+        return torch.stack(rows, dim=-2).requires_grad_()
+
+    def assign(self, logits: Tensor) -> None:
+        """Overwrite every decision's logits, in place."""
+        with torch.no_grad():
+            for row, parameter in zip(logits.unbind(-2), self.parameters, strict=True):
+                parameter.copy_(row[..., : parameter.shape[-1]])
+
+    def set_gradient(self, gradient: Tensor, reached: Tensor) -> None:
+        """Hand a gradient [..., decisions, candidates] to the parameters; decisions not reached get none."""
+        rows = gradient.detach().unbind(-2)
+        for row, parameter, hit in zip(rows, self.parameters, reached.tolist(), strict=True):
+            parameter.grad = row[..., : parameter.shape[-1]].clone() if hit else None

@@ -1,0 +1,510 @@
+"""Algorithm 1: train one parent network while learning which of its operations to keep."""
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from advnas import strategies
+from advnas.architecture import Architecture, Draw
+from advnas.checkpoint import Journal, write_atomically
+from advnas.distribution import Distribution, Theta
+from advnas.space import SearchSpace
+from advnas.strategies import Feedback, Phase, State, Strategy
+from advnas.tasks import Task
+
+LossOf = Callable[[nn.Module], Tensor]
+OptimizerOf = Callable[[list[nn.Parameter]], Optimizer]
+
+# The paper's settings for convolutional cells (appendix).
+PAPER_WEIGHTS: OptimizerOf = partial(torch.optim.SGD, lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
+PAPER_THETA: OptimizerOf = partial(torch.optim.Adam, lr=3e-4, betas=(0.5, 0.999), weight_decay=3e-3)
+
+
+def cosine(progress: float) -> float:
+    """Anneal a learning rate from its initial value to 0."""
+    return (1 + math.cos(math.pi * min(progress, 1.0))) / 2
+
+
+def constant(progress: float) -> float:
+    """Leave a learning rate as it is."""
+    return 1.0
+
+
+class NonFiniteLoss(ArithmeticError):
+    """The loss or its gradient is infinite or not a number; theta and the weights are as before the step."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step did; a line of the journal.
+
+    number: counts the steps of its phase from 1. entropy: mean over the decisions, in nats.
+    advantages: dr/dw_i at every reached decision, summed over its weighted operations; empty without gates.
+    """
+
+    phase: str
+    number: int
+    loss: float
+    entropy: float
+    architecture: dict[str, str] | None
+    advantages: dict[str, float]
+    gradient_norm: float | None
+
+
+@dataclass(frozen=True)
+class ProcessBest:
+    """The drawn architecture with the lowest minibatch loss so far; it may owe that to an easy minibatch."""
+
+    architecture: Architecture
+    loss: float
+
+
+class Search:
+    """One search of one parent network.
+
+    model: any module with at least one Choice.
+    strategy: a name (see `advnas.strategies.names()`) or a strategy object.
+    steps, warmup: how many weight steps there will be, and in how many of the first ones theta stays fixed.
+        Needed by learning rate schedules and temperatures; `run` fills them in.
+    schedule: "alternate" takes a weight step on training data and an architecture step on validation data in
+        turn (Algorithm 1); "joint" gets both gradients from one pass over one training minibatch.
+    weight_optimizer, architecture_optimizer: called with the parameters; the defaults are the paper's.
+    annealing: maps progress in [0, 1] to a factor on both learning rates.
+    weight_clip, architecture_clip: largest gradient norm, or None.
+    seed: of everything random here. Each step also seeds torch's global generator for the time of its own
+        forward pass (dropout and the like) and restores it, so a step's randomness depends on nothing else.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        strategy: str | Strategy = "advantage",
+        *,
+        steps: int | None = None,
+        warmup: int = 0,
+        schedule: Literal["alternate", "joint"] = "alternate",
+        weight_optimizer: OptimizerOf = PAPER_WEIGHTS,
+        architecture_optimizer: OptimizerOf = PAPER_THETA,
+        annealing: Callable[[float], float] = cosine,
+        weight_clip: float | None = 1.0,
+        architecture_clip: float | None = 1.0,
+        seed: int = 0,
+    ) -> None:
+        if schedule not in ("alternate", "joint"):
+            raise ValueError(f"schedule must be 'alternate' or 'joint', got {schedule!r}.")
+        self.model = model
+        self.space = SearchSpace(model)
+        self.strategy = strategies.get(strategy) if isinstance(strategy, str) else strategy
+        self.schedule = schedule
+        self.seed = check_count("seed", seed, least=0)
+        self.theta = Theta(self.space.sizes)
+        self.process_best: ProcessBest | None = None
+        self.weight_steps = 0
+        self.architecture_steps = 0
+        self._set_length(steps, warmup)
+        self._weight_clip, self._architecture_clip, self._annealing = (
+            weight_clip,
+            architecture_clip,
+            annealing,
+        )
+        self._weight_optimizer = weight_optimizer(list(model.parameters()))
+        self._architecture_optimizer = architecture_optimizer(self.theta.parameters)
+        self._initial_rates = [
+            [group["lr"] for group in optimizer.param_groups]
+            for optimizer in (self._weight_optimizer, self._architecture_optimizer)
+        ]
+        self._generator = torch.Generator().manual_seed(self.seed)
+        self._state = self.strategy.init(self.theta.logits().detach(), self.space.zeros, self._generator)
+
+    @property
+    def distribution(self) -> Distribution:
+        """p_theta as it stands; one row a decision, in the order of `space.decisions`."""
+        return Distribution(self.theta.logits().detach())
+
+    def argmax(self) -> Architecture:
+        """The most likely architecture."""
+        return self.space.architecture(self.distribution.mode())
+
+    def derive(self, architecture: Architecture | None = None, *, fresh: int | None = None) -> nn.Module:
+        """A plain module of the given architecture, the most likely one by default; see `SearchSpace.derive`."""
+        return self.space.derive(architecture or self.argmax(), fresh=fresh)
+
+    def weight_step(self, loss_of: LossOf) -> Step:
+        """Algorithm 1, lines 2-5: draw an architecture and take one step of its weights."""
+        phase = Phase.WARMUP if self.weight_steps < self._warmup else Phase.WEIGHTS
+        draw = self._draw(self.theta.logits(), phase).detached()
+        loss, _ = self._forward(loss_of, draw, "weight step")
+        parameters = self.space.parameters(draw)
+        gradients = _gradients(loss, parameters)
+        self._clip_weight_gradients(gradients, draw, "weight step")
+        self._apply_weight_gradients(parameters, gradients)
+        self.weight_steps += 1
+        return self._report("warmup" if phase is Phase.WARMUP else "weights", self.weight_steps, loss, draw)
+
+    def architecture_step(self, loss_of: LossOf, *, training_loss_of: LossOf | None = None) -> Step:
+        """Algorithm 1, lines 6-10: draw an architecture and take one step of theta.
+
+        training_loss_of: only for second-order strategies, which look one weight step ahead.
+        """
+        logits = self.theta.logits()
+        draw = self._draw(logits, Phase.ARCHITECTURE)
+        with _frozen(self.space.parameters(draw)), torch.set_grad_enabled(draw.weights.requires_grad):
+            loss, reached = self._forward(loss_of, draw, "architecture step")
+        # Gates only: the gradients of the weights are never formed.
+        slope = torch.autograd.grad(loss, draw.weights)[0] if draw.weights.requires_grad else None
+        return self._learn(logits, draw, loss, slope, reached, loss_of, training_loss_of)
+
+    def joint_step(self, loss_of: LossOf) -> Step:
+        """One forward and one backward pass for both: the weight gradients and the slopes of the gates."""
+        logits = self.theta.logits()
+        draw = self._draw(logits, Phase.ARCHITECTURE)
+        loss, reached = self._forward(loss_of, draw, "joint step")
+        parameters = self.space.parameters(draw)
+        gates = [draw.weights] if draw.weights.requires_grad else []
+        gradients = _gradients(loss, [*gates, *parameters])
+        slope, of_weights = (gradients[0], gradients[1:]) if gates else (None, gradients)
+        self._clip_weight_gradients(of_weights, draw, "joint step")
+        step = self._learn(logits, draw, loss, slope, reached, loss_of, loss_of)
+        self._apply_weight_gradients(parameters, of_weights)
+        self.weight_steps += 1
+        return step
+
+    def run(
+        self,
+        task: Task,
+        *,
+        epochs: int,
+        warmup: int = 0,
+        folder: Path | str | None = None,
+        on_step: Callable[[Step], object] | None = None,
+    ) -> Architecture:
+        """Search for `epochs` passes over the training data, in the first `warmup` of them with theta fixed.
+
+        With a folder, every step is a line of `metrics.jsonl` there, and the result is in `result.json`.
+        Returns the most likely architecture.
+        """
+        per_epoch = _length(task.training)
+        check_count("epochs", epochs)
+        self._set_length(epochs * per_epoch, check_count("warmup", warmup, least=0) * per_epoch)
+        journal = None if folder is None else Journal(_new_journal(Path(folder)))
+        validation = _endless(task.validation)
+        for _ in range(epochs):
+            for batch in task.training:
+                for step in self._iterate(task, batch, validation):
+                    if journal is not None:
+                        journal.append(asdict(step))
+                    if on_step is not None:
+                        on_step(step)
+        if journal is not None:
+            journal.close()
+            write_atomically(journal.path.with_name("result.json"), self._result())
+        return self.argmax()
+
+    def _iterate(self, task: Task, batch: Any, validation: Iterator[Any]) -> Iterator[Step]:
+        """One turn of Algorithm 1's loop."""
+        training_loss_of: LossOf = partial(_swap_arguments, task.loss, batch)
+        if self.weight_steps < self._warmup:
+            yield self.weight_step(training_loss_of)
+        elif self.schedule == "joint":
+            yield self.joint_step(training_loss_of)
+        else:
+            yield self.weight_step(training_loss_of)
+            loss_of: LossOf = partial(_swap_arguments, task.loss, next(validation))
+            yield self.architecture_step(loss_of, training_loss_of=training_loss_of)
+
+    def _draw(self, logits: Tensor, phase: Phase) -> Draw:
+        progress = self._progress(self.architecture_steps, warmup=self._warmup)
+        return self.strategy.draw(logits, self._state, phase, progress, self._generator)
+
+    def _forward(self, loss_of: LossOf, draw: Draw, step: str) -> tuple[Tensor, Tensor]:
+        """The minibatch loss under a draw, and which decisions it came to."""
+        with self.space.running(draw) as run, self._step_randomness():
+            try:
+                loss = loss_of(self.model)
+            except (RuntimeError, ValueError, IndexError) as error:
+                mismatch = self.space.mismatch(partial(loss_of, self.model))
+                if mismatch is not None:
+                    raise ValueError(mismatch) from error
+                error.add_note(f"This happened in {self._where(step, draw)}.")
+                raise
+        if not isinstance(loss, Tensor) or loss.dim() != 0:
+            raise ValueError(
+                f"The loss must be a tensor with one number, got {getattr(loss, 'shape', type(loss).__name__)}. "
+                "Return for example F.cross_entropy(model(x), y), or take .mean()."
+            )
+        if not loss.isfinite():
+            raise NonFiniteLoss(f"The loss is {loss.item()} in {self._where(step, draw)}. {_UNTOUCHED}")
+        return loss, run.reached
+
+    def _probe(self, loss_of: LossOf, draws: Draw) -> Tensor:
+        """The losses of several draws on the same minibatch with the same randomness: [draws]."""
+        with torch.no_grad():
+            losses = [self._forward(loss_of, draw, "architecture step")[0] for draw in draws]
+        return torch.stack(losses).to(self.theta.parameters[0].device)
+
+    def _learn(
+        self,
+        logits: Tensor,
+        draw: Draw,
+        loss: Tensor,
+        slope: Tensor | None,
+        reached: Tensor,
+        loss_of: LossOf,
+        training_loss_of: LossOf | None,
+    ) -> Step:
+        """Turn what came back into a step of theta, and remember the best architecture seen."""
+        loss = loss.detach().to(draw.weights.device)
+        feedback = Feedback(
+            loss=loss,
+            slope=slope,
+            reached=reached,
+            probe=partial(self._probe, loss_of),
+            unrolled=partial(self._unrolled_slope, draw, loss_of, training_loss_of),
+        )
+        rate = self._progress(self.architecture_steps, warmup=self._warmup)
+        self._anneal(self._architecture_optimizer, self._initial_rates[1], rate)
+        try:
+            self._state, norm = update_theta(
+                self.theta,
+                self._architecture_optimizer,
+                self.strategy,
+                self._state,
+                feedback,
+                draw,
+                logits,
+                clip=self._architecture_clip,
+            )
+        except NonFiniteLoss as error:
+            raise NonFiniteLoss(f"{error} in {self._where('architecture step', draw)}. {_UNTOUCHED}") from None
+        if draw.one_hot and (self.process_best is None or loss.item() < self.process_best.loss):
+            self.process_best = ProcessBest(self.space.architecture(draw.weights), loss.item())
+        self.architecture_steps += 1
+        return self._report("architecture", self.architecture_steps, loss, draw, feedback, norm)
+
+    def _unrolled_slope(self, draw: Draw, loss_of: LossOf, training_loss_of: LossOf | None) -> Tensor:
+        """d/da of the validation loss after a virtual weight step (DARTS, eq. 7), by a central difference.
+
+        w' = w - xi grad_w train(w, a),    v = grad_w' valid(w', a),    e = 0.01 / |v|
+        d valid(w', a)/da - xi (d train(w + e v, a)/da - d train(w - e v, a)/da) / (2 e)
+        """
+        if training_loss_of is None:
+            raise ValueError(
+                "A second-order strategy looks one weight step ahead and needs the training loss too. "
+                "Write search.architecture_step(loss_of, training_loss_of=...)."
+            )
+        weights = self.space.parameters(draw)
+        origin = [weight.detach().clone() for weight in weights]
+        xi = self._weight_optimizer.param_groups[0]["lr"]
+
+        def slopes(objective: LossOf, shift: list[Tensor | None], scale: float) -> list[Tensor | None]:
+            _place(weights, origin, shift, scale)
+            with torch.enable_grad():
+                loss, _ = self._forward(objective, draw, "architecture step")
+            return _gradients(loss, [draw.weights, *weights])
+
+        try:
+            virtual = slopes(training_loss_of, [None] * len(weights), 0.0)[1:]
+            ahead, *v = slopes(loss_of, virtual, -xi)
+            norm = torch.stack([part.norm() for part in v if part is not None] or [torch.zeros(())]).norm()
+            e = 0.01 / max(norm.item(), 1e-12)
+            plus, minus = (slopes(training_loss_of, v, sign * e)[0] for sign in (1, -1))
+        finally:
+            _place(weights, origin, [None] * len(weights), 0.0)
+        assert ahead is not None
+        assert plus is not None
+        assert minus is not None
+        slope: Tensor = ahead - xi * (plus - minus) / (2 * e)
+        return slope
+
+    def _apply_weight_gradients(self, parameters: list[nn.Parameter], gradients: list[Tensor | None]) -> None:
+        """One optimiser step; operations that were not drawn keep no gradient, so nothing moves them."""
+        progress = self._progress(self.weight_steps, warmup=0)
+        self._anneal(self._weight_optimizer, self._initial_rates[0], progress)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+        self._weight_optimizer.step()
+        for parameter in parameters:
+            parameter.grad = None
+
+    def _clip_weight_gradients(self, gradients: list[Tensor | None], draw: Draw, step: str) -> None:
+        present = [gradient for gradient in gradients if gradient is not None]
+        norm = torch.nn.utils.get_total_norm(present)
+        if not norm.isfinite():
+            where = self._where(step, draw)
+            raise NonFiniteLoss(f"The gradient of the weights has norm {norm.item()} in {where}. {_UNTOUCHED}")
+        if self._weight_clip is not None:
+            torch._foreach_mul_(present, (self._weight_clip / (norm + 1e-6)).clamp(max=1.0))
+
+    def _anneal(self, optimizer: Optimizer, initial: list[float], progress: float | None) -> None:
+        factor = 1.0 if progress is None else self._annealing(progress)
+        for group, rate in zip(optimizer.param_groups, initial, strict=True):
+            group["lr"] = rate * factor
+
+    def _set_length(self, steps: int | None, warmup: int) -> None:
+        if steps is not None and check_count("steps", steps) <= warmup:
+            raise ValueError(f"warmup must leave steps for theta: it is {warmup} of {steps}.")
+        self._steps, self._warmup = steps, check_count("warmup", warmup, least=0)
+
+    def _progress(self, taken: int, *, warmup: int) -> float | None:
+        return None if self._steps is None else taken / (self._steps - warmup)
+
+    @contextmanager
+    def _step_randomness(self) -> Iterator[None]:
+        """Seed torch's global generators from the step's number for a while, then put them back."""
+        device = self.space.device
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            number = self.seed * 1_000_003 + self.weight_steps + self.architecture_steps
+            torch.default_generator.manual_seed(number)
+            if device.type == "cuda":
+                torch.cuda.manual_seed(number)
+            yield
+
+    def _where(self, step: str, draw: Draw) -> str:
+        taken = self.weight_steps if step == "weight step" else self.architecture_steps
+        what = self.space.architecture(draw.weights).to_json() if draw.one_hot else "a mixture of all operations"
+        return f"{step} {taken + 1}, running {what}"
+
+    def _report(
+        self,
+        phase: str,
+        number: int,
+        loss: Tensor,
+        draw: Draw,
+        feedback: Feedback | None = None,
+        norm: float | None = None,
+    ) -> Step:
+        advantages = {}
+        if feedback is not None and feedback.slope is not None:
+            values = -(feedback.slope * draw.weights.detach()).sum(-1)
+            rows = zip(self.space.decisions, values.tolist(), feedback.reached.tolist(), strict=True)
+            advantages = {decision.name: value for decision, value, hit in rows if hit}
+        return Step(
+            phase=phase,
+            number=number,
+            loss=loss.item(),
+            entropy=self.distribution.entropy().mean().item(),
+            architecture=dict(self.space.architecture(draw.weights)) if draw.one_hot else None,
+            advantages=advantages,
+            gradient_norm=norm,
+        )
+
+    def _result(self) -> str:
+        best = self.process_best
+        probabilities = self.distribution.probabilities.tolist()
+        result = {
+            "argmax": dict(self.argmax()),
+            "process_best": None if best is None else {"architecture": dict(best.architecture), "loss": best.loss},
+            "probabilities": {
+                decision.name: dict(zip(decision.operations, row, strict=False))
+                for decision, row in zip(self.space.decisions, probabilities, strict=True)
+            },
+        }
+        return json.dumps(result, indent=2) + "\n"
+
+
+def update_theta(
+    theta: Theta,
+    optimizer: Optimizer,
+    strategy: Strategy,
+    state: State,
+    feedback: Feedback,
+    draw: Draw,
+    logits: Tensor,
+    clip: float | None = None,
+) -> tuple[State, float | None]:
+    """Algorithm 1, lines 8-10: from what came back to the next theta.
+
+    logits: the leaf that the draw was made from. Returns the strategy's next state and the norm of the gradient
+    before clipping, None where the strategy is still gathering. Raises before anything is changed if the
+    gradient is not finite.
+    """
+    with torch.no_grad():
+        gradient, state = strategy.gradient(feedback, draw, logits, state)
+    norm = None
+    if gradient is not None:
+        reached = gradient * feedback.reached.unsqueeze(-1)
+        norm = reached.norm().item()
+        if not math.isfinite(norm):
+            raise NonFiniteLoss(f"The gradient of theta has norm {norm}")
+        scale = 1.0 if clip is None else min(1.0, clip / (norm + 1e-6))
+        theta.set_gradient(-scale * reached, feedback.reached)
+        optimizer.step()
+    theta.assign(strategy.project(logits.detach(), theta.logits().detach(), draw, state))
+    return state, norm
+
+
+def check_count(name: str, value: int, *, least: int = 1) -> int:
+    """A count that came from a person: a whole number, large enough."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        kind = "a positive integer" if least == 1 else f"an integer of at least {least}"
+        raise ValueError(f"{name} must be {kind}, got {value!r}.")
+    return value
+
+
+_UNTOUCHED = "Theta and the weights are as they were before this step; a lower learning rate often helps."
+
+
+def _gradients(loss: Tensor, inputs: Sequence[Tensor]) -> list[Tensor | None]:
+    """d loss / d inputs; None for what the drawn path does not touch. A path of zeros may touch nothing."""
+    if not loss.requires_grad:
+        return [None] * len(inputs)
+    return list(torch.autograd.grad(loss, inputs, allow_unused=True))
+
+
+@contextmanager
+def _frozen(parameters: list[nn.Parameter]) -> Iterator[None]:
+    """Tell the operations that nobody will ask for weight gradients, so that they may keep less."""
+    for parameter in parameters:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in parameters:
+            parameter.requires_grad_(True)
+
+
+def _place(weights: list[nn.Parameter], origin: list[Tensor], shift: Sequence[Tensor | None], scale: float) -> None:
+    """weights = origin + scale * shift, in place."""
+    with torch.no_grad():
+        for weight, start, direction in zip(weights, origin, shift, strict=True):
+            weight.copy_(start if direction is None else start + scale * direction)
+
+
+def _swap_arguments(loss: Callable[[nn.Module, Any], Tensor], batch: Any, model: nn.Module) -> Tensor:
+    return loss(model, batch)
+
+
+def _endless(batches: Iterable[Any]) -> Iterator[Any]:
+    while True:
+        empty = True
+        for batch in batches:
+            empty = False
+            yield batch
+        if empty:
+            raise ValueError("The validation data are empty, or an iterator that can be read only once.")
+
+
+def _length(batches: Iterable[Any]) -> int:
+    if not isinstance(batches, Sized) or len(batches) == 0:
+        raise ValueError(
+            "Search.run must know the number of training minibatches, got "
+            f"{type(batches).__name__} without a length or with none. Pass a list or a DataLoader, or drive "
+            "weight_step and architecture_step yourself."
+        )
+    return len(batches)
+
+
+def _new_journal(folder: Path) -> Path:
+    path = folder / "metrics.jsonl"
+    if path.exists():
+        raise FileExistsError(f"{folder} already holds the records of a search. Give another folder.")
+    return path

@@ -1,0 +1,259 @@
+"""SearchSpace: the decisions of any nn.Module; runs a draw through it and derives plain modules from it."""
+
+import copy
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from advnas.architecture import Architecture, Draw
+from advnas.choice import Choice, Passage, Route, Zero
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One row of theta: a name, the operations to choose from, and the (tied) choices it decides."""
+
+    name: str
+    operations: tuple[str, ...]
+    choices: tuple[Choice, ...]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What happened while a draw was running."""
+
+    routes: tuple[Route, ...]
+
+    @property
+    def reached(self) -> Tensor:
+        """Which decisions the forward pass came to: bool [decisions]. A nested one may lie off the drawn path."""
+        return torch.tensor([route.reached for route in self.routes])
+
+
+class SearchSpace:
+    """All architectures that a module with Choices can take.
+
+    Finds every Choice inside `model`, ties those with equal names and names the others by their module path.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        groups: dict[str, list[Choice]] = {}
+        for path, module in model.named_modules():
+            if isinstance(module, Choice):
+                groups.setdefault(module.name or path or "choice", []).append(module)
+        if not groups:
+            raise ValueError(
+                f"{type(model).__name__} has no Choice, so there is nothing to search. Put one where a layer is "
+                "open, for example advnas.Choice({'conv': nn.Conv2d(...), 'skip': nn.Identity()})."
+            )
+        self.decisions = tuple(_tie(name, choices) for name, choices in groups.items())
+        self.sizes = tuple(len(decision.operations) for decision in self.decisions)
+        self._shared, self._owned = _owners(model, self.decisions)
+
+    def __len__(self) -> int:
+        """How many decisions there are."""
+        return len(self.decisions)
+
+    def __repr__(self) -> str:
+        return f"SearchSpace({len(self)} decisions, {self.size:,} architectures)"
+
+    @property
+    def size(self) -> int:
+        """How many architectures there are."""
+        return math.prod(self.sizes)
+
+    @property
+    def zeros(self) -> Tensor:
+        """Which candidates are the zero operation: bool [decisions, candidates], False at padding."""
+        mask = torch.zeros(len(self), max(self.sizes), dtype=torch.bool)
+        for row, decision in enumerate(self.decisions):
+            for column, candidate in enumerate(decision.choices[0].candidates):
+                mask[row, column] = isinstance(candidate, Zero)
+        return mask
+
+    def architectures(self) -> Iterator[Architecture]:
+        """All of them, the first decision changing slowest; for spaces small enough to enumerate."""
+        names = [decision.name for decision in self.decisions]
+        for operations in itertools.product(*(decision.operations for decision in self.decisions)):
+            yield Architecture(dict(zip(names, operations, strict=True)))
+
+    def architecture(self, chosen: Tensor) -> Architecture:
+        """The architecture of a one-hot tensor [decisions, candidates]; ties go to the first operation."""
+        columns = chosen.detach().argmax(-1).tolist()
+        return Architecture(
+            {d.name: d.operations[column] for d, column in zip(self.decisions, columns, strict=True)}
+        )
+
+    def one_hot(self, architecture: Mapping[str, str]) -> Tensor:
+        """The one-hot tensor [decisions, candidates] of an architecture."""
+        self._check(architecture)
+        chosen = torch.zeros(len(self), max(self.sizes))
+        for row, decision in enumerate(self.decisions):
+            chosen[row, decision.operations.index(architecture[decision.name])] = 1
+        return chosen
+
+    @contextmanager
+    def running(self, what: Draw | Mapping[str, str]) -> Iterator[Run]:
+        """While this is open, the model computes one draw, or one architecture.
+
+        with space.running(architecture):
+            prediction = model(x)
+        """
+        draw = what if isinstance(what, Draw) else Draw.bare(self.one_hot(what))
+        run = Run(self._routes(draw))
+        for decision, route in zip(self.decisions, run.routes, strict=True):
+            for choice in decision.choices:
+                choice._route = route
+        try:
+            yield run
+        finally:
+            for decision in self.decisions:
+                for choice in decision.choices:
+                    choice._route = None
+
+    def _routes(self, draw: Draw) -> tuple[Route, ...]:
+        """One scalar gate for each active candidate, cut out once a step and shared by all tied choices."""
+        weights = draw.weights
+        if weights.requires_grad:
+            weights = weights.to(self.device)
+        gates = weights[draw.active.to(weights.device)].unbind()
+        values = draw.weights.detach()[draw.active].tolist()
+        shifts = (weights * ~draw.active.to(weights.device)).sum(-1).unbind() if draw.constants else None
+        routes, taken = [], 0
+        for row, active in enumerate(draw.active.tolist()):
+            passages = []
+            for index in (index for index, is_active in enumerate(active) if is_active):
+                gate = gates[taken] if weights.requires_grad else None
+                passages.append(Passage(index, gate, values[taken]))
+                taken += 1
+            routes.append(Route(tuple(passages), None if shifts is None else shifts[row]))
+        return tuple(routes)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model lives."""
+        parameter = next(self.model.parameters(), None)
+        return torch.device("cpu") if parameter is None else parameter.device
+
+    def parameters(self, draw: Draw) -> list[nn.Parameter]:
+        """The trainable weights that a draw can touch: those of its active candidates, and the shared ones."""
+        active = (tuple(place) for place in draw.active.nonzero().tolist())
+        owned = itertools.chain.from_iterable(self._owned.get(place, ()) for place in active)
+        return [weight for weight in dict.fromkeys([*self._shared, *owned]) if weight.requires_grad]
+
+    def mismatch(self, attempt: Callable[[], object]) -> str | None:
+        """Explain a forward pass that failed: which candidates of a choice disagree about their output shape.
+
+        Tries once more to see what reaches each choice, then runs all candidates on that.
+        """
+        inputs: dict[Choice, tuple[Any, Any]] = {}
+
+        def remember(choice: nn.Module, args: Any, kwargs: Any) -> None:
+            assert isinstance(choice, Choice)
+            inputs[choice] = (args, kwargs)
+
+        choices = [choice for decision in self.decisions for choice in decision.choices]
+        hooks = [choice.register_forward_pre_hook(remember, with_kwargs=True) for choice in choices]
+        with suppress(Exception):
+            attempt()
+        for hook in hooks:
+            hook.remove()
+        reports = (
+            choice.compare_shapes(*inputs[choice][0], **inputs[choice][1]) for choice in choices if choice in inputs
+        )
+        return next((report for report in reports if report is not None), None)
+
+    def derive(self, architecture: Mapping[str, str], *, fresh: int | None = None) -> nn.Module:
+        """A plain module: a copy of the model in which every Choice is replaced by the chosen candidate.
+
+        Candidates that were not chosen are never copied. The weights are inherited, or, with `fresh=SEED`,
+        made anew by every module's own `reset_parameters`.
+        """
+        self._check(architecture)
+        operation = {choice: architecture[d.name] for d in self.decisions for choice in d.choices}
+        memo: dict[int, object] = {}
+
+        def settle(module: nn.Module) -> None:
+            # Innermost choices first: where deepcopy meets a choice, it takes what stands in `memo` for it.
+            if not isinstance(module, Choice):
+                for child in module.children():
+                    settle(child)
+            elif id(module) not in memo:
+                chosen = module.candidates[module.operations.index(operation[module])]
+                settle(chosen)
+                memo[id(module)] = copy.deepcopy(chosen, memo)
+
+        settle(self.model)
+        plain = copy.deepcopy(self.model, memo)
+        plain.zero_grad(set_to_none=True)
+        if fresh is not None:
+            _reset(plain, fresh)
+        return plain
+
+    def _check(self, architecture: Mapping[str, str]) -> None:
+        for decision in self.decisions:
+            operation = architecture.get(decision.name)
+            if operation not in decision.operations:
+                problem = "has no operation" if operation is None else f"has {operation!r}"
+                raise ValueError(
+                    f"The architecture {problem} at decision {decision.name!r}; "
+                    f"choose one of {', '.join(decision.operations)}."
+                )
+        unknown = set(architecture) - {decision.name for decision in self.decisions}
+        if unknown:
+            raise ValueError(f"The space has no decision named {', '.join(sorted(unknown))}.")
+
+
+def _tie(name: str, choices: list[Choice]) -> Decision:
+    first = choices[0]
+    for other in choices[1:]:
+        if other.operations != first.operations:
+            raise ValueError(
+                f"Choices with one name are one decision and need the same candidates in the same order, but "
+                f"{name!r} has {list(first.operations)} in one place and {list(other.operations)} in another. "
+                "Give them different names, or none."
+            )
+    return Decision(name, first.operations, tuple(choices))
+
+
+def _owners(
+    model: nn.Module, decisions: tuple[Decision, ...]
+) -> tuple[list[nn.Parameter], dict[tuple[int, ...], list[nn.Parameter]]]:
+    """Sort the weights: shared ones, and those of each (decision, candidate). Nested choices own their own."""
+    row_of = {choice: row for row, decision in enumerate(decisions) for choice in decision.choices}
+    shared: list[nn.Parameter] = []
+    owned: dict[tuple[int, ...], list[nn.Parameter]] = {}
+
+    def visit(module: nn.Module, owner: list[nn.Parameter]) -> None:
+        owner.extend(module.parameters(recurse=False))
+        if isinstance(module, Choice):
+            for column, candidate in enumerate(module.candidates):
+                visit(candidate, owned.setdefault((row_of[module], column), []))
+        else:
+            for child in module.children():
+                visit(child, owner)
+
+    visit(model, shared)
+    return shared, owned
+
+
+def _reset(module: nn.Module, seed: int) -> None:
+    """Initialise all weights from a seed, leaving the global random state as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for path, part in module.named_modules():
+            reset = getattr(part, "reset_parameters", None)
+            if callable(reset):
+                reset()
+            elif next(part.parameters(recurse=False), None) is not None:
+                raise TypeError(
+                    f"Cannot make fresh weights for {path!r}: {type(part).__name__} holds parameters but has no "
+                    "reset_parameters(). Add that method, or derive with inherited weights."
+                )

@@ -1,0 +1,50 @@
+"""DARTS: a dense, deterministic mixture of all operations."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from advnas.architecture import Draw
+from advnas.distribution import Distribution
+from advnas.strategies.strategy import Feedback, Phase, State
+
+
+@dataclass(frozen=True, kw_only=True)
+class Darts:
+    """Mix all operations by their probabilities and follow the gradient of the mixture's reward.
+
+        a = mu(theta);      dr(mu(theta))/dtheta_i = mu_i * (dr/da_i - mu_i^T dr/da_i)
+
+    second_order: take dr/da after a virtual step w' = w - xi grad_w loss_train(w, a) of the weights:
+
+        d loss_valid(w', a)/da - xi d^2 loss_train(w, a)/(da dw) . d loss_valid(w', a)/dw'
+
+    Liu, Simonyan, Yang: DARTS, ICLR 2019.
+    """
+
+    second_order: bool = False
+
+    weight_operations: ClassVar[int | None] = None
+    architecture_operations: ClassVar[int | None] = None
+
+    def init(self, logits: Tensor, zeros: Tensor, generator: torch.Generator) -> State:
+        """There is no state."""
+        return {}
+
+    def draw(
+        self, logits: Tensor, state: State, phase: Phase, progress: float | None, generator: torch.Generator
+    ) -> Draw:
+        """All operations, weighted by mu(theta)."""
+        return Draw(weights=Distribution(logits).probabilities, active=logits.isfinite())
+
+    def gradient(self, feedback: Feedback, draw: Draw, logits: Tensor, state: State) -> tuple[Tensor | None, State]:
+        """dr/dmu carried on to theta through the softmax."""
+        slope = feedback.unrolled() if self.second_order else feedback.slopes
+        (descent,) = torch.autograd.grad(draw.weights, logits, slope)
+        return -descent, state
+
+    def project(self, before: Tensor, after: Tensor, draw: Draw, state: State) -> Tensor:
+        """Theta is unconstrained."""
+        return after

@@ -1,0 +1,50 @@
+"""NASP: proximal iterations that keep the forward pass discrete."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from advnas.architecture import Draw
+from advnas.distribution import Distribution
+from advnas.strategies.strategy import Feedback, Phase, State
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nasp:
+    """Take the gradient at the nearest discrete architecture and apply it to the continuous one.
+
+        a = one-hot(argmax theta),      theta <- clip(theta + eps dr/da, 0, 1)
+
+    dr/da is wanted for every operation at the binary point, so an architecture step executes all of them
+    (those with a_ij = 0 without a graph); a weight step executes one.
+
+    Yao, Xu, Tu, Zhu: Efficient neural architecture search via proximal iterations, AAAI 2020.
+    """
+
+    weight_operations: ClassVar[int | None] = 1
+    architecture_operations: ClassVar[int | None] = None
+
+    def init(self, logits: Tensor, zeros: Tensor, generator: torch.Generator) -> State:
+        """There is no state."""
+        return {}
+
+    def draw(
+        self, logits: Tensor, state: State, phase: Phase, progress: float | None, generator: torch.Generator
+    ) -> Draw:
+        """The binarised theta; while theta is fixed, a random architecture, so that all weights are trained."""
+        distribution = Distribution(logits)
+        if phase is Phase.WARMUP:
+            return Draw.bare(distribution.sample(generator))
+        if phase is Phase.WEIGHTS:
+            return Draw.bare(distribution.mode())
+        return Draw(weights=distribution.mode().requires_grad_(), active=logits.isfinite())
+
+    def gradient(self, feedback: Feedback, draw: Draw, logits: Tensor, state: State) -> tuple[Tensor | None, State]:
+        """dr/da at the binary point."""
+        return -feedback.slopes, state
+
+    def project(self, before: Tensor, after: Tensor, draw: Draw, state: State) -> Tensor:
+        """Back into the box [0, 1]."""
+        return torch.where(after.isfinite(), after.clamp(0, 1), after)

@@ -1,0 +1,41 @@
+"""Random search: the equal-cost baseline."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from advnas.architecture import Draw
+from advnas.distribution import Distribution
+from advnas.strategies.strategy import Feedback, Phase, State
+
+
+@dataclass(frozen=True, kw_only=True)
+class Random:
+    """Draw from the initial distribution for ever; theta never moves.
+
+    It spends the same steps on the same data as the others, so that what the others add can be told from what
+    drawing architectures gives for free. Its answer is the process best, as its mode means nothing.
+    """
+
+    weight_operations: ClassVar[int | None] = 1
+    architecture_operations: ClassVar[int | None] = 1
+
+    def init(self, logits: Tensor, zeros: Tensor, generator: torch.Generator) -> State:
+        """There is no state."""
+        return {}
+
+    def draw(
+        self, logits: Tensor, state: State, phase: Phase, progress: float | None, generator: torch.Generator
+    ) -> Draw:
+        """a ~ p_theta; no gates, no graph."""
+        return Draw.bare(Distribution(logits).sample(generator))
+
+    def gradient(self, feedback: Feedback, draw: Draw, logits: Tensor, state: State) -> tuple[Tensor | None, State]:
+        """Nothing, ever."""
+        return None, state
+
+    def project(self, before: Tensor, after: Tensor, draw: Draw, state: State) -> Tensor:
+        """Theta stays."""
+        return after

@@ -1,0 +1,53 @@
+"""REINFORCE: one reward for all decisions, less a baseline."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from advnas.architecture import Draw
+from advnas.distribution import Distribution
+from advnas.strategies.strategy import Feedback, Phase, State
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reinforce:
+    """Raise the probability of whole architectures by their reward.
+
+        dJ/dtheta_i = E[ (r - b) (a_i - mu_i) ]      (eq. pg)      r = -loss
+
+    b is a moving average of the rewards of architecture steps; it starts at the first reward and is updated
+    after it is used, so that it never depends on the draw it is subtracted from. Needs no backward pass.
+
+    decay: step of the moving average.
+
+    Williams: Simple statistical gradient-following algorithms, Machine Learning 1992.
+    """
+
+    decay: float = 0.05
+
+    weight_operations: ClassVar[int | None] = 1
+    architecture_operations: ClassVar[int | None] = 1
+
+    def init(self, logits: Tensor, zeros: Tensor, generator: torch.Generator) -> State:
+        """No baseline yet."""
+        return {}
+
+    def draw(
+        self, logits: Tensor, state: State, phase: Phase, progress: float | None, generator: torch.Generator
+    ) -> Draw:
+        """a ~ p_theta; no gates, no graph."""
+        return Draw.bare(Distribution(logits).sample(generator))
+
+    def gradient(self, feedback: Feedback, draw: Draw, logits: Tensor, state: State) -> tuple[Tensor | None, State]:
+        """(r - b) (a - mu)."""
+        reward = -feedback.loss
+        baseline = state.get("baseline", reward)
+        advantage = (reward - baseline)[..., None, None]
+        state = {"baseline": baseline + self.decay * (reward - baseline)}
+        return advantage * Distribution(logits).score(draw.weights), state
+
+    def project(self, before: Tensor, after: Tensor, draw: Draw, state: State) -> Tensor:
+        """Theta is unconstrained."""
+        return after

@@ -1,0 +1,52 @@
+"""SNAS: a dense mixture drawn from the concrete distribution."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from advnas.architecture import Draw
+from advnas.distribution import Distribution
+from advnas.strategies.strategy import Feedback, Phase, State, known
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snas:
+    """Mix all operations by a relaxed draw and differentiate through it.
+
+        a = softmax((theta + G) / tau),  G ~ Gumbel;      dJ/dtheta = E[ (da/dtheta)^T dr/da ]
+
+    hottest, coldest: tau falls from `hottest` to 0 with a cosine over the architecture steps, and stops at
+        `coldest`, since the paper's last step would divide by 0.
+
+    Xie, Zheng, Liu, Lin: SNAS, ICLR 2019; here bilevel, like the others.
+    """
+
+    hottest: float = 1.0
+    coldest: float = 0.03
+
+    weight_operations: ClassVar[int | None] = None
+    architecture_operations: ClassVar[int | None] = None
+
+    def init(self, logits: Tensor, zeros: Tensor, generator: torch.Generator) -> State:
+        """There is no state."""
+        return {}
+
+    def draw(
+        self, logits: Tensor, state: State, phase: Phase, progress: float | None, generator: torch.Generator
+    ) -> Draw:
+        """All operations, weighted by a concrete draw."""
+        temperature = max(self.coldest, self.hottest * (1 + math.cos(math.pi * known(progress))) / 2)
+        mixture = (Distribution(logits).perturbed(generator) / temperature).softmax(-1)
+        return Draw(weights=mixture, active=logits.isfinite())
+
+    def gradient(self, feedback: Feedback, draw: Draw, logits: Tensor, state: State) -> tuple[Tensor | None, State]:
+        """dr/da carried on to theta through the relaxation."""
+        (descent,) = torch.autograd.grad(draw.weights, logits, feedback.slopes)
+        return -descent, state
+
+    def project(self, before: Tensor, after: Tensor, draw: Draw, state: State) -> Tensor:
+        """Theta is unconstrained."""
+        return after

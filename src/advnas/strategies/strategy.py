@@ -1,0 +1,94 @@
+"""The protocol of a search strategy: how a draw is made, and how theta's gradient is made from what comes back."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import ClassVar, Protocol
+
+import torch
+from torch import Tensor
+
+from advnas.architecture import Draw
+
+State = dict[str, Tensor]
+"""What a strategy needs for its next step, as plain tensors, so that a checkpoint can hold it."""
+
+
+class Phase(Enum):
+    """What a draw is for."""
+
+    WARMUP = "weights, while theta is fixed"
+    WEIGHTS = "weights"
+    ARCHITECTURE = "theta"
+
+
+@dataclass(frozen=True)
+class Feedback:
+    """What came back from running a draw on one minibatch. Leading dimensions are those of the draw.
+
+    loss: [...]; the reward is r = -loss.
+    slope: d loss / d weights, [..., decisions, candidates]; None where the draw asked for no gradient.
+    reached: bool [decisions]; decisions off the drawn path were not reached and learn nothing.
+    probe: the loss of other draws on the same minibatch, without a graph. Takes draws with one more leading
+        dimension than this one and returns one loss for each.
+    unrolled: the slope after a virtual step of the weights on the training loss (DARTS, second order).
+    """
+
+    loss: Tensor
+    slope: Tensor | None
+    reached: Tensor
+    probe: Callable[[Draw], Tensor]
+    unrolled: Callable[[], Tensor]
+
+    @property
+    def slopes(self) -> Tensor:
+        """The slope, where the strategy knows that its draws ask for one."""
+        assert self.slope is not None, "this draw asked for no gradient"
+        return self.slope
+
+
+class Strategy(Protocol):
+    """A search strategy: a frozen dataclass of hyper-parameters. State comes in and goes out as a value.
+
+    All tensors may have leading dimensions (independent searches side by side), so write sums over the last
+    axes only. Padding: logits of minus infinity, gradient 0.
+    """
+
+    weight_operations: ClassVar[int | None]
+    """How many operations a decision executes in a weight step; None: all of them (dense)."""
+    architecture_operations: ClassVar[int | None]
+    """The same for an architecture step."""
+
+    def init(self, logits: Tensor, zeros: Tensor, generator: torch.Generator) -> State:
+        """The first state. zeros: bool [decisions, candidates], the zero operations."""
+        ...
+
+    def draw(
+        self, logits: Tensor, state: State, phase: Phase, progress: float | None, generator: torch.Generator
+    ) -> Draw:
+        """What the next step runs. progress: the share of the architecture steps already taken.
+
+        None where the length of the search is not known; a schedule asks for it with `known(progress)`.
+        """
+        ...
+
+    def gradient(self, feedback: Feedback, draw: Draw, logits: Tensor, state: State) -> tuple[Tensor | None, State]:
+        """An estimate of grad_theta J, the direction in which the expected reward rises, shape of the logits.
+
+        None: nothing yet, theta stays untouched in this step.
+        """
+        ...
+
+    def project(self, before: Tensor, after: Tensor, draw: Draw, state: State) -> Tensor:
+        """Where theta ends up after the optimiser has moved it from `before` to `after`."""
+        ...
+
+
+def known(progress: float | None) -> float:
+    """The progress, for strategies that follow a schedule and cannot do without it."""
+    if progress is None:
+        raise ValueError(
+            "This strategy lowers its temperature over the search and must know how long that is. "
+            "Write Search(..., steps=N), N being the number of weight steps, or use Search.run."
+        )
+    return progress

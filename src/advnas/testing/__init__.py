@@ -1,0 +1,1 @@
+"""Checks that third parties can run on their own strategies and spaces."""
