@@ -203,9 +203,8 @@ def last_norm(candidate: nn.Module) -> _BatchNorm | None:
         children = list(candidate)
         while children and type(children[-1]) in _POSITIVELY_HOMOGENEOUS:
             children.pop()
-        norm = last_norm(children[-1]) if children else None
-        used_once = sum(module is norm for module in candidate.modules()) == 1 and children.count(norm) <= 1
-        return norm if used_once else None
+        used_once = bool(children) and children.count(children[-1]) == 1
+        return last_norm(children[-1]) if used_once else None
     declared = getattr(candidate, "last_norm", None)
     return declared if isinstance(declared, _BatchNorm) else None
 
