@@ -15,10 +15,12 @@ from advnas.strategies.strategy import Feedback, Phase, State
 class Nasp:
     """Take the gradient at the nearest discrete architecture and apply it to the continuous one.
 
-        a = one-hot(argmax theta),      theta <- clip(theta + eps dr/da, 0, 1)
+        a = one-hot(argmax theta),      theta <- clip(theta + eps dr/da)
 
     dr/da is wanted for every operation at the binary point, so an architecture step executes all of them
-    (those with a_ij = 0 without a graph); a weight step executes one.
+    (those with a_ij = 0 without a graph); a weight step executes one. The box that theta is clipped to reaches
+    1/2 to both sides of its start: the original's [0, 1], which it starts in the middle of. (Started in a
+    corner, at 1, every first step upwards would be lost.)
 
     Yao, Xu, Tu, Zhu: Efficient neural architecture search via proximal iterations, AAAI 2020.
     """
@@ -27,8 +29,8 @@ class Nasp:
     architecture_operations: ClassVar[int | None] = None
 
     def init(self, logits: Tensor, zeros: Tensor, generator: torch.Generator) -> State:
-        """There is no state."""
-        return {}
+        """The middle of the box."""
+        return {"middle": logits.detach().clone()}
 
     def draw(
         self, logits: Tensor, state: State, phase: Phase, progress: float | None, generator: torch.Generator
@@ -46,5 +48,5 @@ class Nasp:
         return -feedback.slopes, state
 
     def project(self, before: Tensor, after: Tensor, draw: Draw, state: State) -> Tensor:
-        """Back into the box [0, 1]."""
-        return torch.where(after.isfinite(), after.clamp(0, 1), after)
+        """Back into the box."""
+        return after.clamp(state["middle"] - 0.5, state["middle"] + 0.5)

@@ -1,0 +1,154 @@
+"""The toy regression study: how fast does each strategy find the teacher when the weights are fixed?"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from advnas import strategies
+from advnas.architecture import Draw
+from advnas.distribution import Distribution, Theta
+from advnas.search import check_count, update_theta
+from advnas.strategies import Feedback, Phase, State
+from advnas.strategies.random import Random
+from advnas.tasks.teacher_regression import HeldOut, Minibatch, TeacherRegression
+
+
+@dataclass(frozen=True)
+class ToySettings:
+    """Everything that decides the outcome. The defaults are the paper's."""
+
+    iterations: int = 2000
+    trials: int = 10
+    seed: int = 0
+    decisions: int = 10
+    candidates: int = 10
+    batch: int = 100
+    learning_rate: float = 0.001
+    betas: tuple[float, float] = (0.9, 0.999)
+    measure_every: int = 10
+    held_out: int = 1000
+
+    def __post_init__(self) -> None:
+        for name in ("iterations", "trials", "decisions", "candidates", "batch", "measure_every", "held_out"):
+            check_count(name, getattr(self, name))
+        check_count("seed", self.seed, least=0)
+
+    def strategy_options(self, name: str) -> dict[str, Any]:
+        """What a strategy must be told about this task."""
+        told = {"parsec": {"examples": self.batch}, "enas": {"learning_rate": self.learning_rate}}
+        return told.get(name, {})
+
+
+PRESETS = {"quick": ToySettings(iterations=300, trials=3), "paper": ToySettings()}
+
+
+@dataclass(frozen=True)
+class ToyResult:
+    """losses[strategy]: test loss of the most likely architecture, [measurements, trials], times 100.
+
+    For `random`, whose theta never moves, that of its process best.
+    """
+
+    settings: ToySettings
+    iterations: list[int]
+    losses: dict[str, Tensor]
+
+    def curves(self) -> dict[str, dict[str, list[Any]]]:
+        """Median and quartiles over the trials, and every trial's last loss; plain numbers, ready for JSON."""
+        return {name: {"iterations": self.iterations, **_quartiles(loss)} for name, loss in self.losses.items()}
+
+
+def run_toy(
+    settings: ToySettings,
+    names: Sequence[str],
+    on_iteration: Callable[[int, "dict[str, ToySearch]"], object] | None = None,
+) -> ToyResult:
+    """Run all strategies side by side on the same teachers and minibatches."""
+    task = TeacherRegression(
+        trials=settings.trials,
+        decisions=settings.decisions,
+        candidates=settings.candidates,
+        batch=settings.batch,
+        seed=settings.seed,
+    )
+    searches = {name: ToySearch(name, task, settings) for name in names}
+    held_out = HeldOut(task, settings.held_out)
+    measured: dict[str, list[Tensor]] = {name: [] for name in names}
+    for iteration in range(settings.iterations + 1):
+        if iteration % settings.measure_every == 0:
+            for name, search in searches.items():
+                measured[name].append(100 * held_out.loss(search.answer()))
+        if iteration < settings.iterations:
+            minibatch = task.minibatch()
+            for search in searches.values():
+                search.step(minibatch, iteration / settings.iterations)
+        if on_iteration is not None:
+            on_iteration(iteration, searches)
+    iterations = list(range(0, settings.iterations + 1, settings.measure_every))
+    return ToyResult(settings, iterations, {name: torch.stack(losses) for name, losses in measured.items()})
+
+
+class ToySearch:
+    """Algorithm 1 without its weight step, for all trials of one strategy at once."""
+
+    def __init__(self, name: str, task: TeacherRegression, settings: ToySettings) -> None:
+        trials, decisions, candidates = task.shape
+        self._task = task
+        self._strategy = strategies.get(name, **settings.strategy_options(name))
+        self._theta = Theta([candidates] * decisions, batch=(trials,))
+        self._optimizer = torch.optim.Adam(
+            self._theta.parameters, lr=settings.learning_rate, betas=settings.betas
+        )
+        # The same noise for every strategy: those that sample alike draw alike until their thetas part.
+        self._generator = torch.Generator().manual_seed(settings.seed)
+        no_zeros = torch.zeros(decisions, candidates, dtype=torch.bool)
+        self._state: State = self._strategy.init(self._theta.logits().detach(), no_zeros, self._generator)
+        self._reached = torch.ones(decisions, dtype=torch.bool)
+        self._best_loss = torch.full((trials,), torch.inf)
+        self._best = Distribution(self._theta.logits()).mode()
+        self.loss = torch.full((trials,), torch.nan)
+
+    def step(self, minibatch: Minibatch, progress: float) -> None:
+        """One architecture step in every trial."""
+        logits = self._theta.logits()
+        draw = self._strategy.draw(logits, self._state, Phase.ARCHITECTURE, progress, self._generator)
+        loss = self._task.loss(draw, minibatch)
+        slope = None
+        if draw.weights.requires_grad:
+            (slope,) = torch.autograd.grad(loss.sum(), draw.weights)
+        self.loss = loss.detach()
+        feedback = Feedback(
+            loss=self.loss,
+            slope=slope,
+            reached=self._reached,
+            probe=partial(self._task.probe, minibatch=minibatch),
+            unrolled=lambda: slope,  # the weights are fixed: a virtual step of theirs changes nothing
+        )
+        self._state, _ = update_theta(
+            self._theta, self._optimizer, self._strategy, self._state, feedback, draw, logits
+        )
+        self._remember_best(draw)
+
+    def answer(self) -> Tensor:
+        """The architecture each trial would hand over now: one-hot [trials, decisions, candidates]."""
+        if isinstance(self._strategy, Random):
+            return self._best
+        return Distribution(self._theta.logits()).mode()
+
+    def entropy(self) -> float:
+        """Mean over trials and decisions, in nats."""
+        return Distribution(self._theta.logits().detach()).entropy().mean().item()
+
+    def _remember_best(self, draw: Draw) -> None:
+        better = self.loss < self._best_loss
+        self._best_loss = torch.where(better, self.loss, self._best_loss)
+        self._best = torch.where(better[:, None, None], draw.weights.detach(), self._best)
+
+
+def _quartiles(loss: Tensor) -> dict[str, list[float]]:
+    q25, median, q75 = (loss.quantile(q, dim=1).tolist() for q in (0.25, 0.5, 0.75))
+    return {"median": median, "q25": q25, "q75": q75, "final": loss[-1].tolist()}

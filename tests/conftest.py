@@ -1,0 +1,12 @@
+import pytest
+import torch
+
+torch.set_num_threads(1)  # the networks of these tests are tiny: a second thread only waits for the first
+
+
+@pytest.fixture(autouse=True)
+def _same_initial_weights():
+    """Modules draw their first weights from torch's global generator; every test finds it in the same state."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
