@@ -4,13 +4,34 @@ Mark the open decisions in any PyTorch module with `Choice`, let `Search` learn 
 of training one architecture, and `derive` a plain module.
 """
 
-from advnas import strategies
-from advnas.architecture import Architecture, Draw
-from advnas.choice import Choice, Zero
-from advnas.distribution import Distribution
-from advnas.search import NonFiniteLoss, ProcessBest, Search, Step
-from advnas.space import SearchSpace
-from advnas.tasks import Task
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from advnas import strategies
+    from advnas.architecture import Architecture, Draw
+    from advnas.choice import Choice, Zero
+    from advnas.distribution import Distribution
+    from advnas.search import NonFiniteLoss, ProcessBest, Search, Step
+    from advnas.space import SearchSpace
+    from advnas.tasks import Task
+
+__version__ = "0.1.0"
+
+# Imported on first use, so that `advnas --help` need not wait for torch.
+_HOMES = {
+    "Architecture": "architecture",
+    "Choice": "choice",
+    "Distribution": "distribution",
+    "Draw": "architecture",
+    "NonFiniteLoss": "search",
+    "ProcessBest": "search",
+    "Search": "search",
+    "SearchSpace": "space",
+    "Step": "search",
+    "Task": "tasks",
+    "Zero": "choice",
+}
 
 __all__ = [
     "Architecture",
@@ -27,4 +48,14 @@ __all__ = [
     "strategies",
 ]
 
-__version__ = "0.1.0"
+
+def __getattr__(name: str) -> Any:
+    if name == "strategies":
+        return importlib.import_module("advnas.strategies")
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"advnas.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'advnas' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -104,7 +104,7 @@ class Draw:
 
     def detached(self) -> Self:
         """The same draw, asking for no gradient."""
-        return type(self)(self.weights.detach(), self.active)
+        return type(self)(self.weights.detach(), self.active, self.constants)
 
     def knock_outs(self) -> Self:
         """One draw a decision, in a new first dimension: the same architecture with that decision's output zero.

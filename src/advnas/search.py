@@ -11,12 +11,14 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 from torch.optim import Optimizer
 
 from advnas import strategies
 from advnas.architecture import Architecture, Draw
 from advnas.checkpoint import Journal, write_atomically
 from advnas.distribution import Distribution, Theta
+from advnas.randomness import generator, seed_of
 from advnas.space import SearchSpace
 from advnas.strategies import Feedback, Phase, State, Strategy
 from advnas.tasks import Task
@@ -122,7 +124,7 @@ class Search:
             [group["lr"] for group in optimizer.param_groups]
             for optimizer in (self._weight_optimizer, self._architecture_optimizer)
         ]
-        self._generator = torch.Generator().manual_seed(self.seed)
+        self._generator = generator(self.seed)
         self._state = self.strategy.init(self.theta.logits().detach(), self.space.zeros, self._generator)
 
     @property
@@ -157,7 +159,11 @@ class Search:
         """
         logits = self.theta.logits()
         draw = self._draw(logits, Phase.ARCHITECTURE)
-        with _frozen(self.space.parameters(draw)), torch.set_grad_enabled(draw.weights.requires_grad):
+        with (
+            _frozen(self.space.parameters(draw)),
+            _still(self.space.norms(draw)),
+            torch.set_grad_enabled(draw.weights.requires_grad),
+        ):
             loss, reached = self._forward(loss_of, draw, "architecture step")
         # Gates only: the gradients of the weights are never formed.
         slope = torch.autograd.grad(loss, draw.weights)[0] if draw.weights.requires_grad else None
@@ -247,8 +253,10 @@ class Search:
 
     def _probe(self, loss_of: LossOf, draws: Draw) -> Tensor:
         """The losses of several draws on the same minibatch with the same randomness: [draws]."""
-        with torch.no_grad():
-            losses = [self._forward(loss_of, draw, "architecture step")[0] for draw in draws]
+        losses = []
+        for draw in draws:
+            with torch.no_grad(), _still(self.space.norms(draw)):
+                losses.append(self._forward(loss_of, draw, "architecture step")[0])
         return torch.stack(losses).to(self.theta.parameters[0].device)
 
     def _learn(
@@ -307,7 +315,7 @@ class Search:
 
         def slopes(objective: LossOf, shift: list[Tensor | None], scale: float) -> list[Tensor | None]:
             _place(weights, origin, shift, scale)
-            with torch.enable_grad():
+            with torch.enable_grad(), _still(self.space.norms(draw)):
                 loss, _ = self._forward(objective, draw, "architecture step")
             return _gradients(loss, [draw.weights, *weights])
 
@@ -362,10 +370,10 @@ class Search:
         """Seed torch's global generators from the step's number for a while, then put them back."""
         device = self.space.device
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            number = self.seed * 1_000_003 + self.weight_steps + self.architecture_steps
-            torch.default_generator.manual_seed(number)
+            seed = seed_of(self.seed, self.weight_steps, self.architecture_steps)
+            torch.default_generator.manual_seed(seed)
             if device.type == "cuda":
-                torch.cuda.manual_seed(number)
+                torch.cuda.manual_seed(seed)
             yield
 
     def _where(self, step: str, draw: Draw) -> str:
@@ -470,6 +478,18 @@ def _frozen(parameters: list[nn.Parameter]) -> Iterator[None]:
     finally:
         for parameter in parameters:
             parameter.requires_grad_(True)
+
+
+@contextmanager
+def _still(norms: list[_NormBase]) -> Iterator[None]:
+    """Keep running statistics as the weight steps left them."""
+    for norm in norms:
+        norm.track_running_stats = False
+    try:
+        yield
+    finally:
+        for norm in norms:
+            norm.track_running_stats = True
 
 
 def _place(weights: list[nn.Parameter], origin: list[Tensor], shift: Sequence[Tensor | None], scale: float) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from advnas.architecture import Architecture, Draw
 from advnas.choice import Choice, Passage, Route, Zero
@@ -144,9 +145,18 @@ class SearchSpace:
 
     def parameters(self, draw: Draw) -> list[nn.Parameter]:
         """The trainable weights that a draw can touch: those of its active candidates, and the shared ones."""
-        active = (tuple(place) for place in draw.active.nonzero().tolist())
-        owned = itertools.chain.from_iterable(self._owned.get(place, ()) for place in active)
-        return [weight for weight in dict.fromkeys([*self._shared, *owned]) if weight.requires_grad]
+        weights = (weight for module in self._modules(draw) for weight in module.parameters(recurse=False))
+        return [weight for weight in dict.fromkeys(weights) if weight.requires_grad]
+
+    def norms(self, draw: Draw) -> list[_NormBase]:
+        """The normalisations on a draw's path that keep running statistics."""
+        norms = (module for module in self._modules(draw) if isinstance(module, _NormBase))
+        return [norm for norm in norms if norm.track_running_stats]
+
+    def _modules(self, draw: Draw) -> Iterator[nn.Module]:
+        yield from self._shared
+        for place in draw.active.nonzero().tolist():
+            yield from self._owned[tuple(place)]
 
     def mismatch(self, attempt: Callable[[], object]) -> str | None:
         """Explain a forward pass that failed: which candidates of a choice disagree about their output shape.
@@ -225,14 +235,18 @@ def _tie(name: str, choices: list[Choice]) -> Decision:
 
 def _owners(
     model: nn.Module, decisions: tuple[Decision, ...]
-) -> tuple[list[nn.Parameter], dict[tuple[int, ...], list[nn.Parameter]]]:
-    """Sort the weights: shared ones, and those of each (decision, candidate). Nested choices own their own."""
-    row_of = {choice: row for row, decision in enumerate(decisions) for choice in decision.choices}
-    shared: list[nn.Parameter] = []
-    owned: dict[tuple[int, ...], list[nn.Parameter]] = {}
+) -> tuple[list[nn.Module], dict[tuple[int, ...], list[nn.Module]]]:
+    """Sort the layers that hold something: shared ones, and those of each (decision, candidate).
 
-    def visit(module: nn.Module, owner: list[nn.Parameter]) -> None:
-        owner.extend(module.parameters(recurse=False))
+    What lies in a choice inside a candidate belongs to the inner choice alone.
+    """
+    row_of = {choice: row for row, decision in enumerate(decisions) for choice in decision.choices}
+    shared: list[nn.Module] = []
+    owned: dict[tuple[int, ...], list[nn.Module]] = {}
+
+    def visit(module: nn.Module, owner: list[nn.Module]) -> None:
+        if module._parameters or module._buffers:
+            owner.append(module)
         if isinstance(module, Choice):
             for column, candidate in enumerate(module.candidates):
                 visit(candidate, owned.setdefault((row_of[module], column), []))

@@ -18,6 +18,12 @@ def test_the_order_of_the_architectures_is_the_order_of_the_search_space():
     torch.testing.assert_close(every_architecture(space.sizes), listed.double())
 
 
+def test_the_rewards_are_those_of_the_derived_networks():
+    space, loss_of = small_network()
+    derived = [-loss_of(space.derive(architecture)).item() for architecture in space.architectures()]
+    assert small_network_problem().rewards.tolist() == pytest.approx(derived)
+
+
 def test_one_decision_is_a_space_too():
     torch.testing.assert_close(every_architecture([3]).squeeze(1), torch.eye(3, dtype=torch.float64))
 

@@ -88,6 +88,33 @@ def test_with_the_baseline_of_the_experiments_it_grows_linearly_from_a_lower_sta
     assert [row[3] for row in rows] == pytest.approx([4 / 9 * k - 2 / 3 for k in range(6)])
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_at_uniform_theta_the_other_edges_must_vary_more_than_this_one_is_worth(seed):
+    """b = J: gap = (1 - |mu|^2) (sum_{k != i} V_k - rho_i^2), here with mu = 1/3."""
+    coefficients, _ = example(seed)
+    problem = theory.linear_problem(coefficients, torch.zeros(3, 3).double())
+    spread, rho = coefficients.var(-1, correction=0), coefficients.mean(-1)
+    expected = 2 / 3 * (spread.sum() - spread - rho.square())
+    adv, base = (problem.moments(f(problem)) for f in (theory.exact_advantage, theory.centred_reinforce))
+    torch.testing.assert_close(base.variance - adv.variance, expected)
+
+
+def test_on_networks_the_exact_advantage_has_the_least_variance_of_the_unbiased_estimators():
+    """On the three networks here; nothing proves it in general."""
+    for problem in theory.network_examples().values():
+        estimators = (theory.exact_advantage, theory.centred_reinforce, theory.reinforce)
+        errors = [theory.relative_error(problem, estimator(problem)) for estimator in estimators]
+        assert errors == sorted(errors)
+
+
+def test_the_approximation_may_err_more_than_reinforce_with_a_baseline():
+    problem = theory.small_network_problem()
+    errors = [
+        theory.relative_error(problem, f(problem)) for f in (theory.approximate_advantage, theory.centred_reinforce)
+    ]
+    assert errors[0] > 1.5 * errors[1]
+
+
 def test_equal_operations_are_the_worst_case_for_the_advantage():
     """Every architecture has the same reward: b = J leaves no variance at all, the advantage keeps its own."""
     problem = theory.linear_problem(torch.ones(3, 2).double(), torch.zeros(3, 2).double())

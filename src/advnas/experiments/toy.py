@@ -11,6 +11,7 @@ from torch import Tensor
 from advnas import strategies
 from advnas.architecture import Draw
 from advnas.distribution import Distribution, Theta
+from advnas.randomness import generator
 from advnas.search import check_count, update_theta
 from advnas.strategies import Feedback, Phase, State
 from advnas.strategies.random import Random
@@ -39,35 +40,37 @@ class ToySettings:
 
     def strategy_options(self, name: str) -> dict[str, Any]:
         """What a strategy must be told about this task."""
-        told = {"parsec": {"examples": self.batch}, "enas": {"learning_rate": self.learning_rate}}
+        told: dict[str, dict[str, Any]] = {
+            "parsec": {"examples": self.batch},
+            "enas": {"learning_rate": self.learning_rate},
+        }
         return told.get(name, {})
 
 
 PRESETS = {"quick": ToySettings(iterations=300, trials=3), "paper": ToySettings()}
 
 
-@dataclass(frozen=True)
-class ToyResult:
-    """losses[strategy]: test loss of the most likely architecture, [measurements, trials], times 100.
+Losses = list[list[float]]
+"""Test loss x 100 of the answer, [measurements][trials]."""
 
-    For `random`, whose theta never moves, that of its process best.
-    """
 
-    settings: ToySettings
-    iterations: list[int]
-    losses: dict[str, Tensor]
-
-    def curves(self) -> dict[str, dict[str, list[Any]]]:
-        """Median and quartiles over the trials, and every trial's last loss; plain numbers, ready for JSON."""
-        return {name: {"iterations": self.iterations, **_quartiles(loss)} for name, loss in self.losses.items()}
+def curves_of(settings: ToySettings, losses: Losses) -> dict[str, list[Any]]:
+    """Median and quartiles over the trials, and every trial's last loss; plain numbers, ready for JSON."""
+    table = torch.tensor(losses, dtype=torch.float64)
+    q25, median, q75 = (table.quantile(q, dim=1).tolist() for q in (0.25, 0.5, 0.75))
+    iterations = list(range(0, settings.iterations + 1, settings.measure_every))
+    return {"iterations": iterations, "median": median, "q25": q25, "q75": q75, "final": losses[-1]}
 
 
 def run_toy(
     settings: ToySettings,
     names: Sequence[str],
     on_iteration: Callable[[int, "dict[str, ToySearch]"], object] | None = None,
-) -> ToyResult:
-    """Run all strategies side by side on the same teachers and minibatches."""
+) -> dict[str, Losses]:
+    """Run all strategies side by side on the same teachers and minibatches.
+
+    Measures the most likely architecture, and for `random`, whose theta never moves, its process best.
+    """
     task = TeacherRegression(
         trials=settings.trials,
         decisions=settings.decisions,
@@ -77,19 +80,18 @@ def run_toy(
     )
     searches = {name: ToySearch(name, task, settings) for name in names}
     held_out = HeldOut(task, settings.held_out)
-    measured: dict[str, list[Tensor]] = {name: [] for name in names}
+    measured: dict[str, Losses] = {name: [] for name in names}
     for iteration in range(settings.iterations + 1):
         if iteration % settings.measure_every == 0:
             for name, search in searches.items():
-                measured[name].append(100 * held_out.loss(search.answer()))
+                measured[name].append((100 * held_out.loss(search.answer())).tolist())
         if iteration < settings.iterations:
             minibatch = task.minibatch()
             for search in searches.values():
                 search.step(minibatch, iteration / settings.iterations)
         if on_iteration is not None:
             on_iteration(iteration, searches)
-    iterations = list(range(0, settings.iterations + 1, settings.measure_every))
-    return ToyResult(settings, iterations, {name: torch.stack(losses) for name, losses in measured.items()})
+    return measured
 
 
 class ToySearch:
@@ -100,11 +102,9 @@ class ToySearch:
         self._task = task
         self._strategy = strategies.get(name, **settings.strategy_options(name))
         self._theta = Theta([candidates] * decisions, batch=(trials,))
-        self._optimizer = torch.optim.Adam(
-            self._theta.parameters, lr=settings.learning_rate, betas=settings.betas
-        )
+        self._optimizer = torch.optim.Adam(self._theta.parameters, lr=settings.learning_rate, betas=settings.betas)
         # The same noise for every strategy: those that sample alike draw alike until their thetas part.
-        self._generator = torch.Generator().manual_seed(settings.seed)
+        self._generator = generator(settings.seed)
         no_zeros = torch.zeros(decisions, candidates, dtype=torch.bool)
         self._state: State = self._strategy.init(self._theta.logits().detach(), no_zeros, self._generator)
         self._reached = torch.ones(decisions, dtype=torch.bool)
@@ -126,7 +126,7 @@ class ToySearch:
             slope=slope,
             reached=self._reached,
             probe=partial(self._task.probe, minibatch=minibatch),
-            unrolled=lambda: slope,  # the weights are fixed: a virtual step of theirs changes nothing
+            unrolled=lambda: feedback.slopes,  # the weights are fixed: a virtual step changes nothing
         )
         self._state, _ = update_theta(
             self._theta, self._optimizer, self._strategy, self._state, feedback, draw, logits
@@ -147,8 +147,3 @@ class ToySearch:
         better = self.loss < self._best_loss
         self._best_loss = torch.where(better, self.loss, self._best_loss)
         self._best = torch.where(better[:, None, None], draw.weights.detach(), self._best)
-
-
-def _quartiles(loss: Tensor) -> dict[str, list[float]]:
-    q25, median, q75 = (loss.quantile(q, dim=1).tolist() for q in (0.25, 0.5, 0.75))
-    return {"median": median, "q25": q25, "q75": q75, "final": loss[-1].tolist()}

@@ -7,15 +7,17 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from advnas.architecture import Draw
+from advnas.randomness import generator
 from advnas.spaces.toy_regression import FILTER, MAP, SIDE, STRIDE, random_weights
 
+_DATA = 1  # sets this task's streams apart from those a search with the same seed uses
 _PIXELS = FILTER * FILTER
 _POSITIONS = MAP * MAP
 
 
 @dataclass(frozen=True)
 class Minibatch:
-    """Inputs of all trials as patches [trials, batch * positions, 49], and the teachers' answers [trials, batch]."""
+    """Inputs of all trials as patches [trials, batch * positions, 49] and the teachers' answers [trials, batch]."""
 
     patches: Tensor
     targets: Tensor
@@ -33,8 +35,8 @@ class TeacherRegression:
     def __init__(
         self, *, trials: int = 10, decisions: int = 10, candidates: int = 10, batch: int = 100, seed: int = 0
     ) -> None:
-        self._generators = [torch.Generator().manual_seed(seed * 1_000_003 + trial) for trial in range(trials)]
-        weights = [random_weights(decisions, candidates, generator) for generator in self._generators]
+        self._generators = [generator(seed, _DATA, trial) for trial in range(trials)]
+        weights = [random_weights(decisions, candidates, g) for g in self._generators]
         self.filters = torch.stack([filters for filters, _ in weights])
         self.readouts = torch.stack([readouts for _, readouts in weights]).flatten(-2)
         teachers = [torch.randint(candidates, (decisions,), generator=g) for g in self._generators]
@@ -112,4 +114,3 @@ class HeldOut:
     def _predict(self, chosen: Tensor) -> Tensor:
         index = chosen.argmax(-1)[:, None, :, None].expand(-1, self._responses.shape[1], -1, -1)
         return self._responses.gather(-1, index).squeeze(-1).mean(-1)
-

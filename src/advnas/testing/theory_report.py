@@ -22,25 +22,6 @@ from advnas.testing.enumeration import (
     table_reward,
 )
 
-
-def report() -> str:
-    """All tables of docs/theory.md."""
-    return "\n\n".join(f"{title}\n\n{table}" for title, table in tables().items())
-
-
-def tables() -> dict[str, str]:
-    """Every table of the page by its title, in Markdown."""
-    return {
-        "Bias": bias_table(),
-        "Printed and corrected formulas": formula_table(),
-        "Growth with the number of edges": growth_table(),
-        "Which estimator has less variance": share_table(),
-        "Theorem 1": improvement_table(),
-        "Theorem 1 where its conditions fail": counter_example_table(),
-        "Scale invariance": invariance_table(),
-    }
-
-
 # --- The examples ---------------------------------------------------------------------------------------------
 
 
@@ -205,15 +186,20 @@ def centred_reinforce(problem: Enumeration) -> Tensor:
     return reinforce(problem, problem.expected_reward())
 
 
+def advantages(problem: Enumeration, estimates: Tensor) -> Tensor:
+    """A_i of every architecture, from estimates A_i (a_i - mu_i): [architectures, decisions]."""
+    score = problem.architectures - problem.logits.softmax(-1)
+    return (estimates * score).sum(-1) / score.square().sum(-1)
+
+
 def with_zero_rule(problem: Enumeration, zeros: Tensor) -> Tensor:
     """The approximate advantage with the rule for zero operations, its moving average settled at its mean.
 
     EMA(i, j) = E[A_i | a_i = j]
     """
-    score = problem.architectures - problem.logits.softmax(-1)
-    advantages = (approximate_advantage(problem) * score).sum(-1) / score.square().sum(-1)
+    credit = advantages(problem, approximate_advantage(problem)).unsqueeze(-1)
     drawn = problem.probabilities()[:, None, None] * problem.architectures
-    average = (drawn * advantages.unsqueeze(-1)).sum(0) / drawn.sum(0).clamp_min(1e-300)
+    average = (drawn * credit).sum(0) / drawn.sum(0).clamp_min(1e-300)
     others = ~zeros & problem.logits.isfinite()
     return problem.estimates(Advantage(), {"average": average, "zeros": zeros, "others": others})
 
@@ -255,9 +241,7 @@ def bias_table() -> str:
         "squared error of a sum (3 edges, 3 operations)": random_squared_error(),
         "squared error, one edge, output 0 or 1.0 (target 1)": zero_or(1.0),
         "squared error, one edge, output 0 or 1.5 (target 1)": zero_or(1.5),
-        "NAS-Bench-201 cell, two convolutions": cell_problem(two_convolutions)[1],
-        "NAS-Bench-201 cell, convolution or skip": cell_problem(convolution_or_skip)[1],
-        "small network (tied, nested, zero)": small_network_problem(),
+        **network_examples(),
     }
     rows = [[name, *_biases(problem)] for name, problem in problems.items()]
     network = small_network_problem()
@@ -396,6 +380,31 @@ def share_table() -> str:
     return markdown(["edges", *head], rows)
 
 
+def relative_error(problem: Enumeration, estimates: Tensor) -> float:
+    """E|delta - grad J|^2 / |grad J|^2; the variance, for an unbiased estimator."""
+    distances = (estimates - problem.gradient).square().sum((-2, -1))
+    return float(problem.probabilities() @ distances / problem.gradient.square().sum())
+
+
+def network_examples() -> dict[str, Enumeration]:
+    """The examples that are networks."""
+    return {
+        "NAS-Bench-201 cell, two convolutions": cell_problem(two_convolutions)[1],
+        "NAS-Bench-201 cell, convolution or skip": cell_problem(convolution_or_skip)[1],
+        "small network (tied, nested, zero)": small_network_problem(),
+    }
+
+
+def error_table() -> str:
+    """The mean squared error of every estimator on the networks."""
+    estimators = (reinforce, centred_reinforce, exact_advantage, approximate_advantage)
+    rows = [
+        [name, *(number(relative_error(problem, estimator(problem))) for estimator in estimators)]
+        for name, problem in network_examples().items()
+    ]
+    return markdown(["example", "REINFORCE, b = 0", "b = J", "exact advantage", "approximate"], rows)
+
+
 # --- Theorem 1 ------------------------------------------------------------------------------------------------
 
 
@@ -504,6 +513,23 @@ def markdown(head: list[str], rows: list[list[str]]) -> str:
     """A Markdown table."""
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+TABLES: Mapping[str, Callable[[], str]] = {
+    "Bias": bias_table,
+    "Printed and corrected formulas": formula_table,
+    "Growth with the number of edges": growth_table,
+    "Which estimator has less variance": share_table,
+    "Error on networks": error_table,
+    "Theorem 1": improvement_table,
+    "Theorem 1 where its conditions fail": counter_example_table,
+    "Scale invariance": invariance_table,
+}
+
+
+def report() -> str:
+    """All tables of docs/theory.md."""
+    return "\n\n".join(f"{title}\n\n{table()}" for title, table in TABLES.items())
 
 
 if __name__ == "__main__":

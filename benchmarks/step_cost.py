@@ -1,0 +1,217 @@
+"""What does a search step cost, next to plain training of the same architectures?
+
+Time of every strategy's steps on the NAS-Bench-201 network, and bytes kept for the backward pass, as ratios to
+plain training of the derived modules. Everything is measured in one run, interleaved, on the same uniformly
+drawn architectures, because machines change their speed from minute to minute.
+
+    .venv/bin/python benchmarks/step_cost.py --json
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from advnas import Architecture, Search, SearchSpace, Step, strategies
+from advnas.distribution import Distribution
+from advnas.randomness import generator, seed_of
+from advnas.search import PAPER_WEIGHTS, LossOf
+from advnas.spaces.convolution_cell import ConvolutionCellNetwork, nasbench201_candidates
+
+MANY = 16  # copies of NAS-Bench-201's four operations: 64 candidates an edge
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The network, its data, and how often each step is timed."""
+
+    channels: int = 16
+    cells: int = 5
+    batch: int = 64
+    side: int = 32
+    architectures: int = 20
+    repeats: int = 3
+    seed: int = 0
+
+
+Measure = dict[str, float]
+
+
+def main() -> None:
+    options = parse_arguments()
+    setting = Setting(architectures=options.architectures, repeats=options.repeats)
+    results = measure(setting, options.strategies)
+    if options.json:
+        print(json.dumps(results, indent=1))
+        return
+    for name, row in results.items():
+        print(f"{name:16s}", "  ".join(f"{key} {value:5.2f}" for key, value in row.items()))
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--strategies", nargs="+", default=list(strategies.names()))
+    parser.add_argument("--architectures", type=int, default=Setting.architectures)
+    parser.add_argument("--repeats", type=int, default=Setting.repeats, help="the fastest of these counts")
+    return parser.parse_args()
+
+
+def measure(setting: Setting, names: list[str]) -> dict[str, Measure]:
+    """For every strategy: architecture_step, weight_step, joint_step and saved_bytes, as ratios."""
+    loss_of = make_loss(setting)
+    subjects = {name: Subject(name, setting) for name in names}
+    if "advantage" in subjects:
+        subjects["advantage, 64 candidates"] = Subject("advantage", setting, copies=MANY)
+    costs: dict[str, Costs] = {name: Costs() for name in [*subjects, "plain"]}
+    for number, architecture in enumerate(draw_architectures(setting), start=1):
+        print(f"architecture {number} of {setting.architectures}", file=sys.stderr)
+        plain = PlainTraining(architecture, setting)
+        steps: dict[str, dict[str, Callable[[], object]]] = {"plain": {"plain": partial(plain.step, loss_of)}}
+        steps |= {name: subject.steps(architecture, loss_of) for name, subject in subjects.items()}
+        for name, kinds in steps.items():
+            for kind, step in kinds.items():
+                costs[name].bytes[kind] += saved_bytes(step)
+        for _ in range(setting.repeats):
+            for name, kinds in steps.items():
+                for kind, step in kinds.items():
+                    costs[name].add(kind, number, seconds(step))
+    return ratios(costs)
+
+
+class Costs:
+    """The fastest time of each kind of step on each architecture, and the bytes it keeps, summed over all."""
+
+    def __init__(self) -> None:
+        self.bytes: dict[str, int] = defaultdict(int)
+        self._fastest: dict[tuple[str, int], float] = {}
+
+    def add(self, kind: str, architecture: int, time_taken: float) -> None:
+        key = (kind, architecture)
+        self._fastest[key] = min(time_taken, self._fastest.get(key, time_taken))
+
+    def seconds(self, kind: str) -> float:
+        return sum(fastest for (of_kind, _), fastest in self._fastest.items() if of_kind == kind)
+
+
+def ratios(costs: dict[str, Costs]) -> dict[str, Measure]:
+    plain = costs.pop("plain")
+    many = costs.pop("advantage, 64 candidates", None)
+    results: dict[str, Measure] = {}
+    for name, cost in costs.items():
+        kinds = ("architecture_step", "weight_step", "joint_step")
+        results[name] = {kind: round(cost.seconds(kind) / plain.seconds("plain"), 3) for kind in kinds}
+        results[name]["saved_bytes"] = round(cost.bytes["architecture_step"] / plain.bytes["plain"], 3)
+    if many is not None:
+        few = costs["advantage"]
+        for kind in ("architecture_step", "weight_step", "joint_step"):
+            growth = many.seconds(kind) / few.seconds(kind)
+            results["advantage"][f"{kind}_64_to_4_candidates"] = round(growth, 3)
+        growth = many.bytes["architecture_step"] / few.bytes["architecture_step"]
+        results["advantage"]["saved_bytes_64_to_4_candidates"] = round(growth, 3)
+    return results
+
+
+def make_loss(setting: Setting) -> LossOf:
+    random = generator(setting.seed)
+    images = torch.randn(setting.batch, 3, setting.side, setting.side, generator=random)
+    images = images.to(memory_format=torch.channels_last)
+    labels = torch.randint(10, (setting.batch,), generator=random)
+    return lambda model: F.cross_entropy(model(images), labels)
+
+
+def make_network(setting: Setting, copies: int = 1) -> nn.Module:
+    def candidates(channels: int) -> dict[str, nn.Module]:
+        sets = [nasbench201_candidates(channels) for _ in range(copies)]
+        return {
+            name if copy == 0 else f"{name}_{copy}": candidate
+            for copy, named in enumerate(sets)
+            for name, candidate in named.items()
+        }
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed_of(setting.seed))
+        network = ConvolutionCellNetwork(channels=setting.channels, cells=setting.cells, candidates=candidates)
+    return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+
+
+def draw_architectures(setting: Setting) -> Iterator[Architecture]:
+    space = SearchSpace(make_network(setting))
+    uniform = Distribution(torch.zeros(len(space), max(space.sizes)))
+    random = generator(setting.seed, 1)
+    for _ in range(setting.architectures):
+        yield space.architecture(uniform.sample(random))
+
+
+class PlainTraining:
+    """One architecture, trained as anybody would."""
+
+    def __init__(self, architecture: Architecture, setting: Setting) -> None:
+        self._model = SearchSpace(make_network(setting)).derive(architecture)
+        self._parameters = list(self._model.parameters())
+        self._optimizer = PAPER_WEIGHTS(self._parameters)
+
+    def step(self, loss_of: LossOf) -> None:
+        self._optimizer.zero_grad(set_to_none=True)
+        loss_of(self._model).backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self._parameters, 1.0)
+        self._optimizer.step()
+
+
+class Subject:
+    """A search that is made to run given architectures, by moving all of theta's weight onto them."""
+
+    def __init__(self, name: str, setting: Setting, copies: int = 1) -> None:
+        steps = 1_000_000  # so long that temperatures and learning rates stay as they are at the start
+        self._search = Search(make_network(setting, copies), name, steps=steps)
+
+    def steps(self, architecture: Architecture, loss_of: LossOf) -> dict[str, Callable[[], object]]:
+        search, certain = self._search, 50 * self._search.space.one_hot(architecture)
+
+        def forced(step: Callable[[LossOf], Step]) -> Callable[[], Step]:
+            def run() -> Step:
+                search.theta.assign(certain)
+                return step(loss_of)
+
+            return run
+
+        def architecture_step(loss_of: LossOf) -> Step:
+            return search.architecture_step(loss_of, training_loss_of=loss_of)
+
+        return {
+            "architecture_step": forced(architecture_step),
+            "weight_step": forced(search.weight_step),
+            "joint_step": forced(search.joint_step),
+        }
+
+
+def seconds(step: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    step()
+    return time.perf_counter() - start
+
+
+def saved_bytes(step: Callable[[], object]) -> int:
+    """Bytes of distinct memory that a step's forward pass keeps for its backward pass, parameters aside."""
+    kept: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        if not tensor.is_leaf or not tensor.requires_grad:
+            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        step()
+    return sum(kept.values())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,5 @@
+"""`python -m advnas`."""
+
+from advnas.cli import main
+
+main()

@@ -1,0 +1,153 @@
+"""The NAS-Bench-201 network: stacked cells that share one decision an edge."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+from torch.nn.grad import conv2d_input
+
+from advnas.choice import Choice, Zero
+
+NODES = 4
+EDGES = tuple((source, target) for target in range(1, NODES) for source in range(target))
+"""(0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3): the order of the benchmark's architecture strings."""
+
+MakeCandidates = Callable[[int], Mapping[str, nn.Module]]
+
+
+class ReLUConvBN(nn.Module):
+    """ReLU, convolution, BatchNorm; keeps height and width.
+
+    While its weights are frozen, as in an architecture step, the convolution's input need not be kept for the
+    backward pass, only the sign of what went into the ReLU: one byte instead of four.
+    """
+
+    def __init__(self, channels: int, kernel: int, *, affine: bool) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(channels, channels, kernel, padding=kernel // 2, bias=False)
+        self.norm = batch_norm(channels, affine=affine)
+
+    @property
+    def last_norm(self) -> nn.BatchNorm2d:
+        """Where a gate can live at no cost."""
+        return self.norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, channels, height, width] to the same."""
+        weight = self.conv.weight
+        if x.requires_grad and torch.is_grad_enabled() and not weight.requires_grad:
+            frozen: Tensor = _FrozenReLUConv.apply(x, weight)  # type: ignore[no-untyped-call]
+            return self.norm(frozen)  # type: ignore[no-any-return]
+        return self.norm(self.conv(F.relu(x)))  # type: ignore[no-any-return]
+
+
+class _FrozenReLUConv(torch.autograd.Function):
+    """conv(relu(x)) with a weight that needs no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x > 0, weight)
+        return F.conv2d(F.relu(x), weight, padding=weight.shape[-1] // 2)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        positive, weight = ctx.saved_tensors
+        padding = weight.shape[-1] // 2
+        wanted = conv2d_input(positive.shape, weight, gradient, padding=padding)  # type: ignore[no-untyped-call]
+        return wanted.mul_(positive), None
+
+
+def batch_norm(channels: int, *, affine: bool) -> nn.BatchNorm2d:
+    """In a search (not affine) with the statistics of the batch, as shared weights have no others."""
+    return nn.BatchNorm2d(channels, affine=affine, track_running_stats=affine)
+
+
+def nasbench201_candidates(channels: int, *, zero: bool = False, affine: bool = False) -> dict[str, nn.Module]:
+    """The benchmark's operations, in its own order and under its own names."""
+    none: dict[str, nn.Module] = {"none": Zero()} if zero else {}
+    return none | {
+        "skip_connect": nn.Identity(),
+        "nor_conv_1x1": ReLUConvBN(channels, 1, affine=affine),
+        "nor_conv_3x3": ReLUConvBN(channels, 3, affine=affine),
+        "avg_pool_3x3": nn.AvgPool2d(3, stride=1, padding=1, count_include_pad=False),
+    }
+
+
+class Cell(nn.Module):
+    """x_l = sum over k < l of O_kl(x_k), for three nodes after the input; returns the last."""
+
+    def __init__(self, channels: int, candidates: MakeCandidates) -> None:
+        super().__init__()
+        self.edges = nn.ModuleList(
+            Choice(candidates(channels), name=f"{source}->{target}") for source, target in EDGES
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, channels, height, width] to the same."""
+        nodes = [x]
+        for target in range(1, NODES):
+            incoming = [edge(nodes[s]) for edge, (s, t) in zip(self.edges, EDGES, strict=True) if t == target]
+            nodes.append(sum(incoming[1:], start=incoming[0]))
+        return nodes[-1]
+
+
+class Reduction(nn.Module):
+    """The benchmark's residual block between stages: half the resolution, twice the channels."""
+
+    def __init__(self, channels: int, *, affine: bool) -> None:
+        super().__init__()
+        wide = 2 * channels
+        self.body = nn.Sequential(
+            nn.ReLU(),
+            nn.Conv2d(channels, wide, 3, stride=2, padding=1, bias=False),
+            batch_norm(wide, affine=affine),
+            nn.ReLU(),
+            nn.Conv2d(wide, wide, 3, padding=1, bias=False),
+            batch_norm(wide, affine=affine),
+        )
+        self.shortcut = nn.Sequential(nn.AvgPool2d(2), nn.Conv2d(channels, wide, 1, bias=False))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, channels, height, width] to [batch, 2 channels, height / 2, width / 2]."""
+        return self.body(x) + self.shortcut(x)  # type: ignore[no-any-return]
+
+
+class ConvolutionCellNetwork(nn.Module):
+    """Stem, three stages of `cells` equal cells with reductions in between, BN-ReLU, pooling, classifier.
+
+    channels: of the first stage. candidates: makes the operations of an edge for a number of channels; the
+    default is NAS-Bench-201's four, or five with `zero`. affine: False for a search, True for the derived
+    network, whose parameters are then those of the benchmark.
+    """
+
+    def __init__(
+        self,
+        *,
+        channels: int = 16,
+        cells: int = 5,
+        classes: int = 10,
+        zero: bool = False,
+        affine: bool = False,
+        candidates: MakeCandidates | None = None,
+    ) -> None:
+        super().__init__()
+        make = candidates or (lambda width: nasbench201_candidates(width, zero=zero, affine=affine))
+        self.stem = nn.Sequential(nn.Conv2d(3, channels, 3, padding=1, bias=False), nn.BatchNorm2d(channels))
+        self.body = nn.Sequential(
+            *(Cell(channels, make) for _ in range(cells)),
+            Reduction(channels, affine=affine),
+            *(Cell(2 * channels, make) for _ in range(cells)),
+            Reduction(2 * channels, affine=affine),
+            *(Cell(4 * channels, make) for _ in range(cells)),
+        )
+        self.last = nn.Sequential(nn.BatchNorm2d(4 * channels), nn.ReLU(inplace=True))
+        self.classifier = nn.Linear(4 * channels, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, 3, height, width] to [batch, classes]."""
+        features = self.last(self.body(self.stem(x)))
+        return self.classifier(features.mean((2, 3)))  # type: ignore[no-any-return]

@@ -1,0 +1,1 @@
+"""Methods x seeds: their results on disk, and where each number came from."""

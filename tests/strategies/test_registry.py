@@ -1,0 +1,65 @@
+import dataclasses
+
+import pytest
+
+from advnas import strategies
+from advnas.strategies.advantage import Advantage
+from advnas.strategies.parsec import Parsec
+
+
+def test_all_strategies_have_a_name():
+    assert strategies.names() == (
+        "advantage",
+        "exact_advantage",
+        "reinforce",
+        "enas",
+        "parsec",
+        "proxyless",
+        "gdas",
+        "darts",
+        "snas",
+        "nasp",
+        "random",
+    )
+
+
+def test_get_makes_a_strategy_with_its_options():
+    assert strategies.get("advantage") == Advantage()
+    assert strategies.get("parsec", samples=4) == Parsec(samples=4)
+
+
+@pytest.mark.parametrize("name", strategies.names())
+def test_options_are_the_defaults_of_the_strategy(name):
+    assert strategies.options(name) == dataclasses.asdict(strategies.get(name))
+    assert strategies.get(name, **strategies.options(name)) == strategies.get(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("advantge", "advantage"), ("reinforced", "reinforce"), ("proxylessnas", "proxyless"), ("drats", "darts")],
+)
+def test_a_misspelt_strategy_is_told_what_was_meant(name, meant):
+    message = rf"no strategy '{name}' \(did you mean '{meant}'\?\)\. Choose one of advantage, .*, random\."
+    with pytest.raises(ValueError, match=message):
+        strategies.get(name)
+
+
+def test_a_strategy_like_no_other_is_told_all_names():
+    with pytest.raises(ValueError, match=r"no strategy 'xyz'\. Choose one of advantage, .*, random\."):
+        strategies.get("xyz")
+
+
+def test_a_misspelt_option_is_told_what_was_meant():
+    message = r"'parsec' has no option 'sample' \(did you mean 'samples'\?\); it takes samples, examples\."
+    with pytest.raises(ValueError, match=message):
+        strategies.get("parsec", sample=4)
+
+
+def test_an_option_of_a_strategy_that_has_none_is_refused():
+    with pytest.raises(ValueError, match="'random' has no option 'seed'; it takes none"):
+        strategies.get("random", seed=1)
+
+
+def test_parsec_needs_draws_to_compare():
+    with pytest.raises(ValueError, match="needs samples >= 2, got 1"):
+        strategies.get("parsec", samples=1)
