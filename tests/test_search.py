@@ -234,6 +234,32 @@ def test_the_drawn_weights_are_frozen_while_an_architecture_step_runs_and_thawed
     assert not search.model[0].bias.requires_grad
 
 
+def normalised():
+    """Running statistics in front of the decision, in its candidates, and inside a nested one."""
+    inner = Choice({"a": nn.BatchNorm1d(4), "b": nn.Identity()}, name="inner")
+    outer = Choice({"norm": nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), "nest": inner}, name="outer")
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), outer, nn.Linear(4, 1))
+
+
+@pytest.mark.parametrize("strategy", [*strategies.names(), Darts(second_order=True)], ids=str)
+def test_an_architecture_step_leaves_running_statistics_alone(strategy):
+    search = Search(normalised(), strategy, steps=10)
+    before = {name: value.clone() for name, value in search.model.named_buffers()}
+    for _ in range(4):
+        take(search, "architecture_step")
+    assert same(before, dict(search.model.named_buffers()))
+    search.weight_step(loss_of)
+    assert not torch.equal(before["1.running_mean"], search.model[1].running_mean)
+
+
+def test_running_statistics_are_kept_again_after_an_architecture_step_that_failed():
+    search = Search(normalised())
+    with pytest.raises(NonFiniteLoss):
+        search.architecture_step(lambda model: loss_of(model) * math.nan)
+    norms = [module for module in search.model.modules() if isinstance(module, nn.BatchNorm1d)]
+    assert all(norm.track_running_stats for norm in norms)
+
+
 def test_weights_are_thawed_again_when_a_loss_fails():
     search = Search(network())
     with pytest.raises(KeyError):

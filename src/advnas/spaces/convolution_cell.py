@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
-from torch.nn.grad import conv2d_input
 
 from advnas.choice import Choice, Zero
 
@@ -21,8 +20,8 @@ MakeCandidates = Callable[[int], Mapping[str, nn.Module]]
 class ReLUConvBN(nn.Module):
     """ReLU, convolution, BatchNorm; keeps height and width.
 
-    While its weights are frozen, as in an architecture step, the convolution's input need not be kept for the
-    backward pass, only the sign of what went into the ReLU: one byte instead of four.
+    While its weights are frozen, as in an architecture step, it keeps its own input for the backward pass,
+    which all edges that leave a node share, instead of every edge's own output of the ReLU.
     """
 
     def __init__(self, channels: int, kernel: int, *, affine: bool) -> None:
@@ -49,16 +48,19 @@ class _FrozenReLUConv(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
-        ctx.save_for_backward(x > 0, weight)
+        ctx.save_for_backward(x, weight)
         return F.conv2d(F.relu(x), weight, padding=weight.shape[-1] // 2)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        positive, weight = ctx.saved_tensors
+        x, weight = ctx.saved_tensors
         padding = weight.shape[-1] // 2
-        wanted = conv2d_input(positive.shape, weight, gradient, padding=padding)  # type: ignore[no-untyped-call]
-        return wanted.mul_(positive), None
+        # Its second argument stands for the input, of which only the shape and layout matter here: those of x.
+        wanted, _, _ = torch.ops.aten.convolution_backward(
+            gradient, x, weight, None, (1, 1), (padding, padding), (1, 1), False, (0, 0), 1, (True, False, False)
+        )
+        return torch.ops.aten.threshold_backward(wanted, x, 0), None
 
 
 def batch_norm(channels: int, *, affine: bool) -> nn.BatchNorm2d:
