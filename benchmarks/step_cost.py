@@ -205,7 +205,10 @@ def saved_bytes(step: Callable[[], object]) -> int:
 
     def pack(tensor: Tensor) -> Tensor:
         if not tensor.is_leaf or not tensor.requires_grad:
-            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            # Tensor.data_ptr would turn copies that only happen on a write into real ones.
+            address: int = torch._C._data_address(tensor)  # type: ignore[attr-defined]
+            start = address - int(tensor.storage_offset()) * tensor.itemsize
+            kept[start] = tensor.untyped_storage().nbytes()
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):

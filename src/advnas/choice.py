@@ -1,15 +1,13 @@
-"""Choice: the candidates at one decision. It runs the active ones and weighs their outputs."""
+"""Choice: the candidates at one decision. It runs the active ones and adds up their weighted outputs."""
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import FunctionCtx, once_differentiable
-from torch.nn.modules.batchnorm import _BatchNorm
+
+from advnas.gates import Entrance, Junction, find_entrance, map_tensors, on_device
 
 
 class Choice(nn.Module):
@@ -29,7 +27,8 @@ class Choice(nn.Module):
         self.name = name
         self.operations = tuple(candidates)
         self.candidates = nn.ModuleList(candidates.values())
-        self._route: Route | None = None
+        self.junction = Junction()
+        self._entrances: list[Entrance] = []
         self._seen: dict[Hashable, tuple[str, Hashable]] = {}
 
     def extra_repr(self) -> str:
@@ -38,7 +37,7 @@ class Choice(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the operations that the current draw routes through this decision."""
-        route = self._route
+        route = self.junction.route
         if route is None:
             raise RuntimeError(
                 f"{self} has no architecture to run. Take steps with advnas.Search, run one architecture with "
@@ -46,16 +45,30 @@ class Choice(nn.Module):
             )
         # Under a gate of 0 (see Passage) a nested choice runs without a graph: its draw makes no difference.
         route.reached |= torch.is_grad_enabled() or not route.gated
+        versions = _versions((args, kwargs)) if len(route.passages) > 1 else None
         total = None
         for passage in route.passages:
-            output = passage.run(self.candidates[passage.index], args, kwargs)
+            output = passage.run(self._entrances[passage.index], args, kwargs)
+            if versions is not None and versions != _versions((args, kwargs)):
+                raise ValueError(
+                    f"Candidate {self.operations[passage.index]!r} of {self.label} changes its input in place, and "
+                    "the other candidates get the same input. Write for example nn.ReLU(inplace=False)."
+                )
             self._check_shape(self.operations[passage.index], args, kwargs, output)
-            total = output if total is None else _map(torch.add, total, output)
-        return total if route.shift is None else _map(partial(_on_device, torch.add, route.shift), total)
+            total = output if total is None else map_tensors(torch.add, total, output)
+        return total if route.shift is None else map_tensors(partial(on_device, torch.add, route.shift), total)
+
+    def prepare(self) -> None:
+        """Look once where gates can enter the candidates; done when a SearchSpace takes the choice in."""
+        self._entrances = [find_entrance(candidate) for candidate in self.candidates]
 
     def _check_shape(self, operation: str, args: Any, kwargs: Any, output: Any) -> None:
         """Compare with what other candidates returned for inputs of these shapes; only drawn ones are ever run."""
-        inputs, shape = _describe((args, kwargs)), _describe(output)
+        if len(args) == 1 and not kwargs and isinstance(args[0], Tensor) and isinstance(output, Tensor):
+            inputs: Hashable = args[0].shape  # by far the most common call
+            shape: Hashable = tuple(output.shape)
+        else:
+            inputs, shape = _describe((args, kwargs), values=True), _describe(output)
         other, expected = self._seen.setdefault(inputs, (operation, shape))
         if shape != expected:
             raise ValueError(self._disagreement({other: expected, operation: shape}, args))
@@ -101,130 +114,6 @@ class Zero(nn.Module):
         return x.new_zeros(*x.shape[:2], *spatial)
 
 
-@dataclass(frozen=True)
-class Passage:
-    """One active candidate in one step: its index, the gate before its output (None: bare) and the gate's value."""
-
-    index: int
-    gate: Tensor | None
-    value: float
-
-    def run(self, candidate: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """w O(x), as cheaply as its weight allows."""
-        if self.value == 0:
-            return self._run_without_graph(candidate, args, kwargs)
-        if self.gate is None:
-            output = candidate(*args, **kwargs)
-            return output if self.value == 1 else _map(lambda leaf: leaf * self.value, output)
-        norm = last_norm(candidate) if self.value > 0 else None
-        if norm is not None:
-            with _scaled(norm, self.gate):
-                return candidate(*args, **kwargs)
-        weigh = _UnitGate.apply if self.value == 1 else torch.mul
-        return _map(partial(_on_device, weigh, self.gate), candidate(*args, **kwargs))
-
-    def _run_without_graph(self, candidate: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A weight of 0 passes no gradient to the candidate or its input; only the weight's own slope remains."""
-        with torch.no_grad():
-            output = candidate(*args, **kwargs)
-        if self.gate is None:
-            return _map(torch.zeros_like, output)
-        return _map(partial(_on_device, torch.mul, self.gate), output)
-
-
-@dataclass
-class Route:
-    """What one decision runs in one step, shared by the tied choices; remembers whether any of them was reached."""
-
-    passages: tuple[Passage, ...]
-    shift: Tensor | None = None
-    reached: bool = False
-
-    @property
-    def gated(self) -> bool:
-        """Whether the slopes of the weights were asked for."""
-        return self.passages[0].gate is not None
-
-
-class _UnitGate(torch.autograd.Function):
-    """w O at w = 1. Its backward pass hands the gradient on untouched and takes one dot product for the gate,
-    where a multiplication would scale the gradient, form w O's elementwise product and sum it.
-    """
-
-    @staticmethod
-    def forward(ctx: FunctionCtx, output: Tensor, gate: Tensor) -> Tensor:
-        ctx.save_for_backward(output)
-        return output.clone()  # not a view: whatever comes next may work in place
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        (output,) = ctx.saved_tensors
-        return gradient, _inner_product(gradient, output)
-
-
-def _inner_product(a: Tensor, b: Tensor) -> Tensor:
-    """<a, b> over all elements, without a temporary where both lie in memory in the same order."""
-    if a.dtype == b.dtype in (torch.float32, torch.float64) and a.stride() == b.stride() and _is_dense(a):
-        return torch.dot(a.as_strided((a.numel(),), (1,)), b.as_strided((b.numel(),), (1,)))
-    return (a * b).sum(dtype=torch.float32 if a.dtype.itemsize < 4 else None)
-
-
-def _is_dense(tensor: Tensor) -> bool:
-    return tensor.is_contiguous() or (tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last))
-
-
-# f(w x) = w f(x) for w > 0: a gate in front of these is a gate behind them.
-_POSITIVELY_HOMOGENEOUS = (
-    nn.ReLU,
-    nn.LeakyReLU,
-    nn.Identity,
-    nn.Dropout,
-    nn.Dropout2d,
-    nn.AvgPool1d,
-    nn.AvgPool2d,
-    nn.MaxPool1d,
-    nn.MaxPool2d,
-    nn.AdaptiveAvgPool2d,
-    nn.Flatten,
-)
-
-
-def last_norm(candidate: nn.Module) -> _BatchNorm | None:
-    """The BatchNorm whose scale is the scale of the candidate's output, if there is one.
-
-    A gate can then be its gamma: exact, and nothing more is kept for the backward pass. Found in any
-    nn.Sequential that ends in a BatchNorm, also when ReLU, dropout or pooling follow; a module of your own
-    says so by an attribute `last_norm`.
-    """
-    if isinstance(candidate, _BatchNorm):
-        return candidate
-    if isinstance(candidate, nn.Sequential) and type(candidate).forward is nn.Sequential.forward:
-        children = list(candidate)
-        while children and type(children[-1]) in _POSITIVELY_HOMOGENEOUS:
-            children.pop()
-        used_once = bool(children) and children.count(children[-1]) == 1
-        return last_norm(children[-1]) if used_once else None
-    declared = getattr(candidate, "last_norm", None)
-    return declared if isinstance(declared, _BatchNorm) else None
-
-
-@contextmanager
-def _scaled(norm: _BatchNorm, gate: Tensor) -> Iterator[None]:
-    """Let `gate` multiply the output of `norm`, as part of its gamma and beta."""
-    gamma, beta = norm._parameters["weight"], norm._parameters["bias"]
-    reference = next((buffer for buffer in (gamma, norm.running_mean) if buffer is not None), None)
-    gate = gate if reference is None else gate.to(reference.device)
-    # contiguous: torch's CPU batch_norm backward is silently wrong for channels_last input and a stride of 0
-    scale = gate.expand(norm.num_features).contiguous() if gamma is None else gamma * gate
-    norm._parameters["weight"] = scale  # type: ignore[assignment]
-    norm._parameters["bias"] = None if beta is None else beta * gate  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        norm._parameters["weight"], norm._parameters["bias"] = gamma, beta
-
-
 _SHAPES_REMEMBERED = 16
 
 
@@ -244,28 +133,24 @@ def _check_candidates(candidates: Mapping[str, nn.Module]) -> None:
             )
 
 
-def _map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
-    """Apply a function to every tensor of equal trees of tuples, lists and dicts; other leaves stay as they are."""
-    if isinstance(tree, Tensor):
-        return function(tree, *others)
-    if isinstance(tree, dict):
-        return type(tree)({key: _map(function, tree[key], *(other[key] for other in others)) for key in tree})
-    if isinstance(tree, tuple | list):
-        leaves = [_map(function, *parts) for parts in zip(tree, *others, strict=True)]
-        return type(tree)(*leaves) if hasattr(tree, "_fields") else type(tree)(leaves)
-    return tree
+def _describe(tree: Any, *, values: bool = False) -> Hashable:
+    """What can be said of inputs and outputs without holding them: shapes of tensors, names of other types.
 
-
-def _on_device(function: Callable[[Tensor, Tensor], Tensor], scalar: Tensor, leaf: Tensor) -> Tensor:
-    return function(leaf, scalar.to(leaf.device))
-
-
-def _describe(tree: Any) -> Hashable:
-    """What can be said of inputs and outputs without holding them: shapes of tensors, names of other types."""
+    values: numbers and texts as they are, since an output's shape may depend on them.
+    """
     if isinstance(tree, Tensor):
         return tuple(tree.shape)
     if isinstance(tree, dict):
-        return tuple((key, _describe(value)) for key, value in tree.items())
+        return tuple((key, _describe(value, values=values)) for key, value in tree.items())
     if isinstance(tree, tuple | list):
-        return tuple(_describe(value) for value in tree)
-    return type(tree).__name__
+        return tuple(_describe(value, values=values) for value in tree)
+    return tree if values and isinstance(tree, int | float | str) else type(tree).__name__
+
+
+def _versions(tree: Any) -> Hashable:
+    """Changes with every write into one of the tensors."""
+    if isinstance(tree, Tensor):
+        return None if tree.is_inference() else tree._version
+    if isinstance(tree, dict):
+        return tuple(map(_versions, tree.values()))
+    return tuple(map(_versions, tree)) if isinstance(tree, tuple | list) else None

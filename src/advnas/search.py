@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from advnas.architecture import Architecture, Draw
 from advnas.checkpoint import Journal, write_atomically
 from advnas.distribution import Distribution, Theta
 from advnas.randomness import generator, seed_of
-from advnas.space import SearchSpace
+from advnas.space import Run, SearchSpace
 from advnas.strategies import Feedback, Phase, State, Strategy
 from advnas.tasks import Task
 
@@ -28,7 +28,7 @@ OptimizerOf = Callable[[list[nn.Parameter]], Optimizer]
 
 # The paper's settings for convolutional cells (appendix).
 PAPER_WEIGHTS: OptimizerOf = partial(torch.optim.SGD, lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
-PAPER_THETA: OptimizerOf = partial(torch.optim.Adam, lr=3e-4, betas=(0.5, 0.999), weight_decay=3e-3)
+PAPER_THETA: OptimizerOf = partial(torch.optim.Adam, lr=3e-4, betas=(0.5, 0.999), weight_decay=3e-3, fused=True)
 
 
 def cosine(progress: float) -> float:
@@ -43,6 +43,10 @@ def constant(progress: float) -> float:
 
 class NonFiniteLoss(ArithmeticError):
     """The loss or its gradient is infinite or not a number; theta and the weights are as before the step."""
+
+
+class _NonFiniteTheta(NonFiniteLoss):
+    """Raised where it is not known yet which step it was."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +109,8 @@ class Search:
             raise ValueError(f"schedule must be 'alternate' or 'joint', got {schedule!r}.")
         self.model = model
         self.space = SearchSpace(model)
+        if isinstance(strategy, type):
+            raise TypeError(f"A strategy must be an object, got a class. Write {strategy.__name__}().")
         self.strategy = strategies.get(strategy) if isinstance(strategy, str) else strategy
         self.schedule = schedule
         self.seed = check_count("seed", seed, least=0)
@@ -138,16 +144,17 @@ class Search:
 
     def derive(self, architecture: Architecture | None = None, *, fresh: int | None = None) -> nn.Module:
         """A plain module of the given architecture, the most likely one by default; see `SearchSpace.derive`."""
-        return self.space.derive(architecture or self.argmax(), fresh=fresh)
+        return self.space.derive(self.argmax() if architecture is None else architecture, fresh=fresh)
 
     def weight_step(self, loss_of: LossOf) -> Step:
         """Algorithm 1, lines 2-5: draw an architecture and take one step of its weights."""
         phase = Phase.WARMUP if self.weight_steps < self._warmup else Phase.WEIGHTS
         draw = self._draw(self.theta.logits(), phase).detached()
-        loss, _ = self._forward(loss_of, draw, "weight step")
         parameters = self.space.parameters(draw)
-        gradients = _gradients(loss, parameters)
-        self._clip_weight_gradients(gradients, draw, "weight step")
+        with self._running(draw), _restored_on_failure(self.space.norms(draw)):
+            loss = self._loss(loss_of, draw, "weight step")
+            gradients = _gradients(loss, parameters)
+            gradients = self._clip_weight_gradients(gradients, draw, "weight step")
         self._apply_weight_gradients(parameters, gradients)
         self.weight_steps += 1
         return self._report("warmup" if phase is Phase.WARMUP else "weights", self.weight_steps, loss, draw)
@@ -160,26 +167,28 @@ class Search:
         logits = self.theta.logits()
         draw = self._draw(logits, Phase.ARCHITECTURE)
         with (
+            self._running(draw) as run,
             _frozen(self.space.parameters(draw)),
             _still(self.space.norms(draw)),
             torch.set_grad_enabled(draw.weights.requires_grad),
         ):
-            loss, reached = self._forward(loss_of, draw, "architecture step")
-        # Gates only: the gradients of the weights are never formed.
-        slope = torch.autograd.grad(loss, draw.weights)[0] if draw.weights.requires_grad else None
-        return self._learn(logits, draw, loss, slope, reached, loss_of, training_loss_of)
+            loss = self._loss(loss_of, draw, "architecture step")
+            # Gates only: the gradients of the weights are never formed.
+            slope = _slope(_gradients(loss, [draw.weights])[0], draw)
+        return self._learn("architecture step", logits, draw, loss, slope, run.reached, loss_of, training_loss_of)
 
     def joint_step(self, loss_of: LossOf) -> Step:
         """One forward and one backward pass for both: the weight gradients and the slopes of the gates."""
         logits = self.theta.logits()
         draw = self._draw(logits, Phase.ARCHITECTURE)
-        loss, reached = self._forward(loss_of, draw, "joint step")
         parameters = self.space.parameters(draw)
         gates = [draw.weights] if draw.weights.requires_grad else []
-        gradients = _gradients(loss, [*gates, *parameters])
-        slope, of_weights = (gradients[0], gradients[1:]) if gates else (None, gradients)
-        self._clip_weight_gradients(of_weights, draw, "joint step")
-        step = self._learn(logits, draw, loss, slope, reached, loss_of, loss_of)
+        with self._running(draw) as run, _restored_on_failure(self.space.norms(draw)):
+            loss = self._loss(loss_of, draw, "joint step")
+            gradients = _gradients(loss, [*gates, *parameters])
+            slope, of_weights = _slope(gradients[0] if gates else None, draw), gradients[len(gates) :]
+            of_weights = self._clip_weight_gradients(of_weights, draw, "joint step")
+        step = self._learn("joint step", logits, draw, loss, slope, run.reached, loss_of, loss_of)
         self._apply_weight_gradients(parameters, of_weights)
         self.weight_steps += 1
         return step
@@ -203,15 +212,14 @@ class Search:
         self._set_length(epochs * per_epoch, check_count("warmup", warmup, least=0) * per_epoch)
         journal = None if folder is None else Journal(_new_journal(Path(folder)))
         validation = _endless(task.validation)
-        for _ in range(epochs):
-            for batch in task.training:
+        with nullcontext() if journal is None else closing(journal):
+            for batch in (batch for _ in range(epochs) for batch in task.training):
                 for step in self._iterate(task, batch, validation):
                     if journal is not None:
                         journal.append(asdict(step))
                     if on_step is not None:
                         on_step(step)
         if journal is not None:
-            journal.close()
             write_atomically(journal.path.with_name("result.json"), self._result())
         return self.argmax()
 
@@ -231,17 +239,22 @@ class Search:
         progress = self._progress(self.architecture_steps, warmup=self._warmup)
         return self.strategy.draw(logits, self._state, phase, progress, self._generator)
 
-    def _forward(self, loss_of: LossOf, draw: Draw, step: str) -> tuple[Tensor, Tensor]:
-        """The minibatch loss under a draw, and which decisions it came to."""
+    @contextmanager
+    def _running(self, draw: Draw) -> Iterator[Run]:
+        """For one step, forward and backward: the model computes the draw, with the step's own randomness."""
         with self.space.running(draw) as run, self._step_randomness():
-            try:
-                loss = loss_of(self.model)
-            except (RuntimeError, ValueError, IndexError) as error:
-                mismatch = self.space.mismatch(partial(loss_of, self.model))
-                if mismatch is not None:
-                    raise ValueError(mismatch) from error
-                error.add_note(f"This happened in {self._where(step, draw)}.")
-                raise
+            yield run
+
+    def _loss(self, loss_of: LossOf, draw: Draw, step: str) -> Tensor:
+        """The minibatch loss of the draw that is running."""
+        try:
+            loss = loss_of(self.model)
+        except (RuntimeError, ValueError, IndexError) as error:
+            mismatch = self.space.mismatch(partial(loss_of, self.model))
+            if mismatch is not None:
+                raise ValueError(mismatch) from error
+            error.add_note(f"This happened in {self._where(step, draw)}.")
+            raise
         if not isinstance(loss, Tensor) or loss.dim() != 0:
             raise ValueError(
                 f"The loss must be a tensor with one number, got {getattr(loss, 'shape', type(loss).__name__)}. "
@@ -249,18 +262,19 @@ class Search:
             )
         if not loss.isfinite():
             raise NonFiniteLoss(f"The loss is {loss.item()} in {self._where(step, draw)}. {_UNTOUCHED}")
-        return loss, run.reached
+        return loss
 
     def _probe(self, loss_of: LossOf, draws: Draw) -> Tensor:
         """The losses of several draws on the same minibatch with the same randomness: [draws]."""
         losses = []
         for draw in draws:
-            with torch.no_grad(), _still(self.space.norms(draw)):
-                losses.append(self._forward(loss_of, draw, "architecture step")[0])
+            with torch.no_grad(), self._running(draw), _still(self.space.norms(draw)):
+                losses.append(self._loss(loss_of, draw, "architecture step"))
         return torch.stack(losses).to(self.theta.parameters[0].device)
 
     def _learn(
         self,
+        step: str,
         logits: Tensor,
         draw: Draw,
         loss: Tensor,
@@ -291,8 +305,8 @@ class Search:
                 logits,
                 clip=self._architecture_clip,
             )
-        except NonFiniteLoss as error:
-            raise NonFiniteLoss(f"{error} in {self._where('architecture step', draw)}. {_UNTOUCHED}") from None
+        except _NonFiniteTheta as error:
+            raise NonFiniteLoss(f"{error} in {self._where(step, draw)}. {_UNTOUCHED}") from None
         if draw.one_hot and (self.process_best is None or loss.item() < self.process_best.loss):
             self.process_best = ProcessBest(self.space.architecture(draw.weights), loss.item())
         self.architecture_steps += 1
@@ -315,9 +329,8 @@ class Search:
 
         def slopes(objective: LossOf, shift: list[Tensor | None], scale: float) -> list[Tensor | None]:
             _place(weights, origin, shift, scale)
-            with torch.enable_grad(), _still(self.space.norms(draw)):
-                loss, _ = self._forward(objective, draw, "architecture step")
-            return _gradients(loss, [draw.weights, *weights])
+            with torch.enable_grad(), self._running(draw), _still(self.space.norms(draw)):
+                return _gradients(self._loss(objective, draw, "architecture step"), [draw.weights, *weights])
 
         try:
             virtual = slopes(training_loss_of, [None] * len(weights), 0.0)[1:]
@@ -337,20 +350,24 @@ class Search:
         """One optimiser step; operations that were not drawn keep no gradient, so nothing moves them."""
         progress = self._progress(self.weight_steps, warmup=0)
         self._anneal(self._weight_optimizer, self._initial_rates[0], progress)
+        self._weight_optimizer.zero_grad(set_to_none=True)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
         self._weight_optimizer.step()
         for parameter in parameters:
             parameter.grad = None
 
-    def _clip_weight_gradients(self, gradients: list[Tensor | None], draw: Draw, step: str) -> None:
+    def _clip_weight_gradients(self, gradients: list[Tensor | None], draw: Draw, step: str) -> list[Tensor | None]:
+        """Not in place: autograd may hand one tensor, or one number seen as many, to several parameters."""
         present = [gradient for gradient in gradients if gradient is not None]
         norm = torch.nn.utils.get_total_norm(present)
         if not norm.isfinite():
             where = self._where(step, draw)
             raise NonFiniteLoss(f"The gradient of the weights has norm {norm.item()} in {where}. {_UNTOUCHED}")
-        if self._weight_clip is not None:
-            torch._foreach_mul_(present, (self._weight_clip / (norm + 1e-6)).clamp(max=1.0))
+        if self._weight_clip is None or not present:
+            return gradients
+        clipped = iter(torch._foreach_mul(present, (self._weight_clip / (norm + 1e-6)).clamp(max=1.0)))
+        return [None if gradient is None else next(clipped) for gradient in gradients]
 
     def _anneal(self, optimizer: Optimizer, initial: list[float], progress: float | None) -> None:
         factor = 1.0 if progress is None else self._annealing(progress)
@@ -358,12 +375,13 @@ class Search:
             group["lr"] = rate * factor
 
     def _set_length(self, steps: int | None, warmup: int) -> None:
+        check_count("warmup", warmup, least=0)
         if steps is not None and check_count("steps", steps) <= warmup:
             raise ValueError(f"warmup must leave steps for theta: it is {warmup} of {steps}.")
-        self._steps, self._warmup = steps, check_count("warmup", warmup, least=0)
+        self._steps, self._warmup = steps, warmup
 
     def _progress(self, taken: int, *, warmup: int) -> float | None:
-        return None if self._steps is None else taken / (self._steps - warmup)
+        return None if self._steps is None else min(1.0, taken / (self._steps - warmup))
 
     @contextmanager
     def _step_randomness(self) -> Iterator[None]:
@@ -442,9 +460,11 @@ def update_theta(
         reached = gradient * feedback.reached.unsqueeze(-1)
         norm = reached.norm().item()
         if not math.isfinite(norm):
-            raise NonFiniteLoss(f"The gradient of theta has norm {norm}")
-        scale = 1.0 if clip is None else min(1.0, clip / (norm + 1e-6))
-        theta.set_gradient(-scale * reached, feedback.reached)
+            raise _NonFiniteTheta(f"The gradient of theta has norm {norm}")
+        if clip is not None:  # every search by its own norm
+            norms = torch.linalg.vector_norm(reached, dim=(-2, -1), keepdim=True)
+            reached = reached * (clip / (norms + 1e-6)).clamp(max=1.0)
+        theta.set_gradient(-reached, feedback.reached)
         optimizer.step()
     theta.assign(strategy.project(logits.detach(), theta.logits().detach(), draw, state))
     return state, norm
@@ -466,6 +486,13 @@ def _gradients(loss: Tensor, inputs: Sequence[Tensor]) -> list[Tensor | None]:
     if not loss.requires_grad:
         return [None] * len(inputs)
     return list(torch.autograd.grad(loss, inputs, allow_unused=True))
+
+
+def _slope(gradient: Tensor | None, draw: Draw) -> Tensor | None:
+    """d loss / d weights; 0 where the pass came to no gate, None where there is none."""
+    if gradient is None and draw.weights.requires_grad:
+        return torch.zeros_like(draw.weights, requires_grad=False)
+    return gradient
 
 
 @contextmanager
@@ -490,6 +517,18 @@ def _still(norms: list[_NormBase]) -> Iterator[None]:
     finally:
         for norm in norms:
             norm.track_running_stats = True
+
+
+@contextmanager
+def _restored_on_failure(norms: list[_NormBase]) -> Iterator[None]:
+    """Give running statistics back their values if the step fails: one bad minibatch would spoil them for good."""
+    before = [(buffer, buffer.clone()) for norm in norms for buffer in norm.buffers(recurse=False)]
+    try:
+        yield
+    except BaseException:
+        for buffer, value in before:
+            buffer.copy_(value)
+        raise
 
 
 def _place(weights: list[nn.Parameter], origin: list[Tensor], shift: Sequence[Tensor | None], scale: float) -> None:

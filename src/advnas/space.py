@@ -5,7 +5,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from advnas.architecture import Architecture, Draw
-from advnas.choice import Choice, Passage, Route, Zero
+from advnas.choice import Choice, Zero
+from advnas.gates import Passage, Route
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,10 @@ class SearchSpace:
         self.decisions = tuple(_tie(name, choices) for name, choices in groups.items())
         self.sizes = tuple(len(decision.operations) for decision in self.decisions)
         self._shared, self._owned = _owners(model, self.decisions)
+        for decision in self.decisions:
+            for choice in decision.choices:
+                choice.junction = decision.choices[0].junction
+                choice.prepare()
 
     def __len__(self) -> int:
         """How many decisions there are."""
@@ -109,21 +114,21 @@ class SearchSpace:
         """
         draw = what if isinstance(what, Draw) else Draw.bare(self.one_hot(what))
         run = Run(self._routes(draw))
-        for decision, route in zip(self.decisions, run.routes, strict=True):
-            for choice in decision.choices:
-                choice._route = route
+        junctions = [decision.choices[0].junction for decision in self.decisions]
+        before = [junction.route for junction in junctions]
+        for junction, route in zip(junctions, run.routes, strict=True):
+            junction.route = route
         try:
             yield run
         finally:
-            for decision in self.decisions:
-                for choice in decision.choices:
-                    choice._route = None
+            for junction, earlier in zip(junctions, before, strict=True):
+                junction.route = earlier
 
     def _routes(self, draw: Draw) -> tuple[Route, ...]:
         """One scalar gate for each active candidate, cut out once a step and shared by all tied choices."""
         weights = draw.weights
         if weights.requires_grad:
-            weights = weights.to(self.device)
+            weights = weights.to(self.device, torch.promote_types(weights.dtype, self._dtype))
         gates = weights[draw.active.to(weights.device)].unbind()
         values = draw.weights.detach()[draw.active].tolist()
         shifts = (weights * ~draw.active.to(weights.device)).sum(-1).unbind() if draw.constants else None
@@ -143,20 +148,23 @@ class SearchSpace:
         parameter = next(self.model.parameters(), None)
         return torch.device("cpu") if parameter is None else parameter.device
 
+    @property
+    def _dtype(self) -> torch.dtype:
+        parameter = next(self.model.parameters(), None)
+        return torch.float32 if parameter is None else parameter.dtype
+
     def parameters(self, draw: Draw) -> list[nn.Parameter]:
         """The trainable weights that a draw can touch: those of its active candidates, and the shared ones."""
-        weights = (weight for module in self._modules(draw) for weight in module.parameters(recurse=False))
-        return [weight for weight in dict.fromkeys(weights) if weight.requires_grad]
+        holdings = self._holdings(draw)
+        weights = dict.fromkeys(weight for holding in holdings for weight in holding.weights)
+        return [weight for weight in weights if weight.requires_grad]
 
     def norms(self, draw: Draw) -> list[_NormBase]:
         """The normalisations on a draw's path that keep running statistics."""
-        norms = (module for module in self._modules(draw) if isinstance(module, _NormBase))
-        return [norm for norm in norms if norm.track_running_stats]
+        return [norm for holding in self._holdings(draw) for norm in holding.norms if norm.track_running_stats]
 
-    def _modules(self, draw: Draw) -> Iterator[nn.Module]:
-        yield from self._shared
-        for place in draw.active.nonzero().tolist():
-            yield from self._owned[tuple(place)]
+    def _holdings(self, draw: Draw) -> list["Holding"]:
+        return [self._shared, *(self._owned[tuple(place)] for place in draw.active.nonzero().tolist())]
 
     def mismatch(self, attempt: Callable[[], object]) -> str | None:
         """Explain a forward pass that failed: which candidates of a choice disagree about their output shape.
@@ -233,23 +241,30 @@ def _tie(name: str, choices: list[Choice]) -> Decision:
     return Decision(name, first.operations, tuple(choices))
 
 
-def _owners(
-    model: nn.Module, decisions: tuple[Decision, ...]
-) -> tuple[list[nn.Module], dict[tuple[int, ...], list[nn.Module]]]:
-    """Sort the layers that hold something: shared ones, and those of each (decision, candidate).
+@dataclass(frozen=True)
+class Holding:
+    """What belongs to one candidate of a decision, or to none: weights, and normalisation layers."""
+
+    weights: list[nn.Parameter] = field(default_factory=list)
+    norms: list[_NormBase] = field(default_factory=list)
+
+
+def _owners(model: nn.Module, decisions: tuple[Decision, ...]) -> tuple[Holding, dict[tuple[int, ...], Holding]]:
+    """Sort the layers: shared ones, and those of each (decision, candidate).
 
     What lies in a choice inside a candidate belongs to the inner choice alone.
     """
     row_of = {choice: row for row, decision in enumerate(decisions) for choice in decision.choices}
-    shared: list[nn.Module] = []
-    owned: dict[tuple[int, ...], list[nn.Module]] = {}
+    shared = Holding()
+    owned: dict[tuple[int, ...], Holding] = {}
 
-    def visit(module: nn.Module, owner: list[nn.Module]) -> None:
-        if module._parameters or module._buffers:
-            owner.append(module)
+    def visit(module: nn.Module, owner: Holding) -> None:
+        owner.weights.extend(module.parameters(recurse=False))
+        if isinstance(module, _NormBase):
+            owner.norms.append(module)
         if isinstance(module, Choice):
             for column, candidate in enumerate(module.candidates):
-                visit(candidate, owned.setdefault((row_of[module], column), []))
+                visit(candidate, owned.setdefault((row_of[module], column), Holding()))
         else:
             for child in module.children():
                 visit(child, owner)
@@ -260,7 +275,8 @@ def _owners(
 
 def _reset(module: nn.Module, seed: int) -> None:
     """Initialise all weights from a seed, leaving the global random state as it was."""
-    with torch.random.fork_rng(devices=[]):
+    devices = {weight.device for weight in module.parameters() if weight.device.type == "cuda"}
+    with torch.random.fork_rng(devices=list(devices)):
         torch.manual_seed(seed)
         for path, part in module.named_modules():
             reset = getattr(part, "reset_parameters", None)

@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from advnas.choice import Choice, Zero
@@ -52,15 +51,18 @@ class _FrozenReLUConv(torch.autograd.Function):
         return F.conv2d(F.relu(x), weight, padding=weight.shape[-1] // 2)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "A frozen convolution can be differentiated only once; do not use create_graph=True."
+            )
         x, weight = ctx.saved_tensors
         padding = weight.shape[-1] // 2
         # Its second argument stands for the input, of which only the shape and layout matter here: those of x.
         wanted, _, _ = torch.ops.aten.convolution_backward(
             gradient, x, weight, None, (1, 1), (padding, padding), (1, 1), False, (0, 0), 1, (True, False, False)
         )
-        return torch.ops.aten.threshold_backward(wanted, x, 0), None
+        return torch.ops.aten.threshold_backward.grad_input(wanted, x, 0, grad_input=wanted), None
 
 
 def batch_norm(channels: int, *, affine: bool) -> nn.BatchNorm2d:

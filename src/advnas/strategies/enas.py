@@ -62,8 +62,8 @@ class Enas:
             chosen = draw.weights
             _, rows = self._decode({"controller": controller}, logits, lambda row, scores: chosen[..., row, :])
             distribution = Distribution(rows)
-            log_probability = (distribution.logits.masked_fill(chosen == 0, 0)).sum((-2, -1))
-            entropy = distribution.entropy().sum(-1)
+            log_probability = (distribution.logits.masked_fill(chosen == 0, 0).sum(-1) * feedback.reached).sum(-1)
+            entropy = (distribution.entropy() * feedback.reached).sum(-1)
             objective = (reward - baseline) * log_probability + self.entropy_bonus * entropy
             (ascent,) = torch.autograd.grad(objective.sum(), controller)
         baseline = baseline + self.decay * (reward - baseline)

@@ -42,6 +42,7 @@ class Parsec:
         return {
             "draws": logits.new_empty(0, *logits.shape),
             "rewards": logits.new_empty(0, *logits.shape[:-2]),
+            "reached": logits.new_empty(0, *logits.shape[:-1], dtype=torch.bool),
         }
 
     def draw(
@@ -54,11 +55,12 @@ class Parsec:
         """sum_k omega_k (a_k - mu) once K draws are there, else None."""
         draws = torch.cat([state["draws"], draw.weights[None]])
         rewards = torch.cat([state["rewards"], -feedback.loss[None]])
+        reached = torch.cat([state["reached"], feedback.reached.expand(draw.weights.shape[:-1])[None]])
         if len(draws) < self.samples:
-            return None, {"draws": draws, "rewards": rewards}
+            return None, {"draws": draws, "rewards": rewards, "reached": reached}
         importance = (self.examples * rewards).softmax(0)[..., None, None]
-        gradient = (importance * Distribution(logits).score(draws)).sum(0)
-        return gradient, {"draws": draws[:0], "rewards": rewards[:0]}
+        gradient = (importance * Distribution(logits).score(draws) * reached.unsqueeze(-1)).sum(0)
+        return gradient, {"draws": draws[:0], "rewards": rewards[:0], "reached": reached[:0]}
 
     def project(self, before: Tensor, after: Tensor, draw: Draw, state: State) -> Tensor:
         """Theta is unconstrained."""

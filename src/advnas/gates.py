@@ -1,0 +1,215 @@
+"""Gates: how a weight enters the network in front of a candidate's output, as cheaply as it can.
+
+    O_i(x) = sum over the active k of w_ik O_ik(x)
+
+A weight that asks for a gradient is a gate; d loss / d w_ik is what the backward pass gives back for it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+
+@dataclass(frozen=True)
+class Entrance:
+    """Where a candidate lets a gate in; found once, used in every step.
+
+    norm: the BatchNorm whose scale is that of the output. The gate becomes its gamma: exact, and nothing more
+        is kept for the backward pass.
+    front: the candidate passes a positive scale on, f(w x) = w f(x), as pooling does. The gate stands before
+        it: what is kept is the input, which others often keep anyway.
+    Neither: the gate stands behind the candidate, and its output is kept.
+    """
+
+    candidate: nn.Module
+    norm: _BatchNorm | None
+    front: bool
+
+
+def find_entrance(candidate: nn.Module) -> Entrance:
+    """The cheapest place for a gate on this candidate."""
+    return Entrance(candidate, last_norm(candidate), _passes_scale(candidate))
+
+
+@dataclass(frozen=True)
+class Passage:
+    """One active candidate in one step: its index, its gate (None: no gradient wanted) and the weight's value."""
+
+    index: int
+    gate: Tensor | None
+    value: float
+    _gammas: dict[int, Tensor] = field(default_factory=dict)
+
+    def run(self, entrance: Entrance, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """w O(x)."""
+        candidate = entrance.candidate
+        if self.value == 0:
+            return self._run_without_graph(candidate, args, kwargs)
+        if self.gate is None:
+            output = candidate(*args, **kwargs)
+            return output if self.value == 1 else map_tensors(lambda leaf: leaf * self.value, output)
+        if entrance.norm is not None and self.value > 0:
+            return self._run_scaled(entrance.norm, candidate, args, kwargs)
+        weigh = partial(on_device, _UnitGate.apply if self.value == 1 else torch.mul, self.gate)
+        if entrance.front and self.value > 0 and len(args) == 1 and isinstance(args[0], Tensor):
+            return candidate(weigh(args[0]), **kwargs)
+        return map_tensors(weigh, candidate(*args, **kwargs))
+
+    def _run_without_graph(self, candidate: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A weight of 0 passes no gradient to the candidate or its input; only the weight's own slope remains."""
+        with torch.no_grad():
+            output = candidate(*args, **kwargs)
+        if self.gate is None:
+            return map_tensors(torch.zeros_like, output)
+        return map_tensors(partial(on_device, torch.mul, self.gate), output)
+
+    def _run_scaled(
+        self, norm: _BatchNorm, candidate: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Run with gamma and beta of `norm` multiplied by the gate."""
+        gamma, beta = norm._parameters["weight"], norm._parameters["bias"]
+        norm._parameters["weight"] = self._gamma(norm, gamma)  # type: ignore[assignment]
+        if beta is not None:
+            norm._parameters["bias"] = beta * self._like(beta)  # type: ignore[assignment]
+        try:
+            return candidate(*args, **kwargs)
+        finally:
+            norm._parameters["weight"], norm._parameters["bias"] = gamma, beta
+
+    def _gamma(self, norm: _BatchNorm, gamma: Tensor | None) -> Tensor:
+        if gamma is not None:
+            return gamma * self._like(gamma)
+        if norm.num_features not in self._gammas:  # one for all tied choices of this width
+            like = self._like(norm.running_mean) if norm.running_mean is not None else self.gate
+            assert like is not None
+            # contiguous: torch's CPU batch_norm backward is silently wrong for channels_last and a stride of 0
+            self._gammas[norm.num_features] = like.expand(norm.num_features).contiguous()
+        return self._gammas[norm.num_features]
+
+    def _like(self, tensor: Tensor) -> Tensor:
+        assert self.gate is not None
+        return self.gate.to(tensor.device, tensor.dtype)
+
+
+@dataclass
+class Route:
+    """What one decision runs in one step, shared by the tied choices; remembers whether any of them was reached."""
+
+    passages: tuple[Passage, ...]
+    shift: Tensor | None = None
+    reached: bool = False
+
+    @property
+    def gated(self) -> bool:
+        """Whether the slopes of the weights were asked for."""
+        return self.passages[0].gate is not None
+
+
+@dataclass
+class Junction:
+    """Where tied choices look up what to run; one object, so that setting it once sets it for all of them."""
+
+    route: Route | None = None
+
+
+class _UnitGate(torch.autograd.Function):
+    """w O at w = 1. Its backward pass hands the gradient on untouched and takes one dot product for the gate,
+    where a multiplication would scale the gradient, form w O's elementwise product and sum it.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, output: Tensor, gate: Tensor) -> Tensor:
+        ctx.save_for_backward(output)
+        ctx.flat = output.dtype in (torch.float32, torch.float64) and _is_dense(output)
+        return _copy_on_write(output)  # not a view: whatever comes next may work in place
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        if torch.is_grad_enabled():
+            raise RuntimeError("A gate of 1 can be differentiated only once; do not use create_graph=True here.")
+        (output,) = ctx.saved_tensors
+        if ctx.flat and gradient.stride() == output.stride():  # both in memory in the same order, without gaps
+            size = (output.numel(),)
+            return gradient, torch.dot(gradient.as_strided(size, (1,)), output.as_strided(size, (1,)))
+        return gradient, (gradient * output).sum(dtype=torch.promote_types(output.dtype, torch.float32))
+
+
+def _copy_on_write(tensor: Tensor) -> Tensor:
+    """A copy that costs nothing until someone writes into it or its original."""
+    if tensor.device.type != "cpu":
+        return tensor.clone()
+    try:
+        return tensor._lazy_clone()
+    except RuntimeError:  # memory that torch does not own alone, such as numpy's or another process's
+        return tensor.clone()
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    return tensor.is_contiguous() or (tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last))
+
+
+# f(w x) = w f(x) for w > 0: a gate in front of these is a gate behind them.
+_POSITIVELY_HOMOGENEOUS = (
+    nn.ReLU,
+    nn.LeakyReLU,
+    nn.Identity,
+    nn.Dropout,
+    nn.Dropout2d,
+    nn.AvgPool1d,
+    nn.AvgPool2d,
+    nn.MaxPool1d,
+    nn.MaxPool2d,
+    nn.AdaptiveAvgPool2d,
+    nn.Flatten,
+)
+
+
+def last_norm(candidate: nn.Module) -> _BatchNorm | None:
+    """The BatchNorm whose scale is the scale of the candidate's output, if there is one.
+
+    A gate can then be its gamma: exact, and nothing more is kept for the backward pass. Found in any
+    nn.Sequential that ends in a BatchNorm, also when ReLU, dropout or pooling follow; a module of your own
+    says so by an attribute `last_norm`.
+    """
+    if isinstance(candidate, _BatchNorm):
+        only_scales = isinstance(candidate, nn.SyncBatchNorm) or type(candidate).forward is _BatchNorm.forward
+        return candidate if only_scales else None
+    if isinstance(candidate, nn.Sequential) and type(candidate).forward is nn.Sequential.forward:
+        children = list(candidate)
+        while children and type(children[-1]) in _POSITIVELY_HOMOGENEOUS:
+            children.pop()
+        norm = last_norm(children[-1]) if children else None
+        uses = [module for _, module in candidate.named_modules(remove_duplicate=False)].count(norm)
+        return norm if uses == 1 else None
+    declared = getattr(candidate, "last_norm", None)
+    return declared if isinstance(declared, _BatchNorm) else None
+
+
+def _passes_scale(candidate: nn.Module) -> bool:
+    if isinstance(candidate, nn.Sequential) and type(candidate).forward is nn.Sequential.forward:
+        return len(candidate) > 0 and all(_passes_scale(part) for part in candidate)
+    return type(candidate) in _POSITIVELY_HOMOGENEOUS
+
+
+def map_tensors(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
+    """Apply a function to every tensor of equal trees of tuples, lists and dicts; other leaves stay as they are."""
+    if isinstance(tree, Tensor):
+        return function(tree, *others)
+    if isinstance(tree, dict):
+        return type(tree)(
+            {key: map_tensors(function, tree[key], *(other[key] for other in others)) for key in tree}
+        )
+    if isinstance(tree, tuple | list):
+        leaves = [map_tensors(function, *parts) for parts in zip(tree, *others, strict=True)]
+        return type(tree)(*leaves) if hasattr(tree, "_fields") else type(tree)(leaves)
+    return tree
+
+
+def on_device(function: Callable[[Tensor, Tensor], Tensor], scalar: Tensor, leaf: Tensor) -> Tensor:
+    """Apply a function to a tensor and a number that may live elsewhere."""
+    return function(leaf, scalar.to(leaf.device))
