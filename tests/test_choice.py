@@ -5,7 +5,6 @@ import torch
 from torch import nn
 
 from advnas import Choice, Draw, SearchSpace, Zero
-from advnas.choice import last_norm
 
 Pair = namedtuple("Pair", ["sum", "difference"])
 
@@ -31,17 +30,6 @@ class Arithmetic(nn.Module):
         if issubclass(self.container, dict):
             return self.container({"sum": plus, "nested": [minus, (plus,)]})
         return Pair(plus, minus) if self.container is Pair else self.container([plus, minus])
-
-
-class Opaque(nn.Module):
-    """Hides what a candidate is made of, so that its gate is a plain multiplication."""
-
-    def __init__(self, candidate):
-        super().__init__()
-        self.inside = candidate
-
-    def forward(self, *args, **kwargs):
-        return self.inside(*args, **kwargs)
 
 
 def leaves(tree):
@@ -99,7 +87,6 @@ def test_an_output_may_hold_whole_numbers_and_other_values():
     assert torch.autograd.grad(x.sum(), draw.weights)[0].item() == pytest.approx(randn(3).sum().item())
 
 
-@pytest.mark.xfail(strict=True, reason="numbers and names among the arguments are not told apart")
 def test_an_argument_that_is_no_tensor_may_decide_the_shape():
     class Repeat(nn.Module):
         def forward(self, x, *, times):
@@ -145,182 +132,20 @@ def test_the_weights_of_inactive_candidates_can_be_added_as_numbers():
     assert slope.tolist() == [[5 * 3.0 + 7 * 6.0, 5.0 + 7.0]]
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("weight", [1.0, 0.5])
-def test_gates_work_in_any_precision(dtype, weight):
-    candidate = nn.Linear(3, 3, dtype=dtype)
-    output, draw = run(Choice({"linear": candidate}), [weight], randn(2, 3).to(dtype))
-    assert output.dtype is dtype
-    (slope,) = torch.autograd.grad(output.sum(), draw.weights)
-    assert slope.item() == pytest.approx(
-        output.sum().item() / weight, rel=0.05 if dtype is torch.bfloat16 else 1e-5
-    )
-
-
-@pytest.mark.parametrize("weights", [[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]])
-def test_an_in_place_relu_may_follow_a_choice(weights):
-    choice = Choice({"linear": nn.Linear(3, 3), "skip": nn.Identity()})
-    network = nn.Sequential(nn.Linear(3, 3), choice, nn.ReLU(inplace=True))
-    draw = Draw(torch.tensor([weights], requires_grad=True), torch.tensor([[True, True]]))
-    with SearchSpace(network).running(draw):
-        output = network(randn(4, 3))
-    with SearchSpace(network).running(Draw(draw.weights.detach(), draw.active)):
-        assert torch.allclose(output, network(randn(4, 3)))
-    slope, *_ = torch.autograd.grad(output.sum(), [draw.weights, *network.parameters()], allow_unused=True)
-    assert slope.isfinite().all()
-    assert slope.any()
-
-
-@pytest.mark.xfail(strict=True, reason="a candidate that works in place spoils the input of the next, silently")
-@pytest.mark.parametrize("weights", [[0.5, 0.5], [0.0, 1.0]])
-def test_a_candidate_that_changes_the_input_of_the_others_is_refused(weights):
+@pytest.mark.parametrize(("weights", "gated"), [([0.5, 0.5], False), ([0.0, 1.0], False), ([0.0, 1.0], True)])
+def test_a_candidate_that_changes_the_input_of_the_others_is_refused(weights, gated):
     choice = Choice({"relu": nn.ReLU(inplace=True), "skip": nn.Identity()})
     with pytest.raises(ValueError, match=r"'relu'.*in place"):
-        run(choice, weights, torch.tensor([-1.0, 1.0]), active=[True, True])
+        run(choice, weights, torch.tensor([-1.0, 1.0]), active=[True, True], gated=gated)
 
 
-# The gate inside the last BatchNorm
-
-
-class Declared(nn.Module):
-    """A module of one's own that says which BatchNorm scales its output."""
-
-    def __init__(self, affine):
-        super().__init__()
-        self.convolution = nn.Conv2d(4, 4, 3, padding=1)
-        self.last_norm = nn.BatchNorm2d(4, affine=affine)
-
-    def forward(self, x):
-        return self.last_norm(self.convolution(x.relu()))
-
-
-def sequential(*after, affine):
-    return nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4, affine=affine), *after)
-
-
-CANDIDATES = {
-    "norm": lambda affine: nn.BatchNorm2d(4, affine=affine),
-    "conv-norm": lambda affine: sequential(affine=affine),
-    "conv-norm-relu": lambda affine: sequential(nn.ReLU(), affine=affine),
-    "conv-norm-relu-dropout-pool": lambda affine: sequential(
-        nn.ReLU(), nn.Dropout(0.5), nn.AvgPool2d(2), affine=affine
-    ),
-    "conv-norm-max-flatten": lambda affine: sequential(nn.MaxPool2d(2), nn.Flatten(), affine=affine),
-    "nested": lambda affine: nn.Sequential(nn.ReLU(), sequential(nn.LeakyReLU(), affine=affine), nn.Identity()),
-    "declared": Declared,
-}
-
-
-def make(kind, affine):
-    """A candidate with weights of its own, none of them 0 or 1."""
-    candidate = CANDIDATES[kind](affine)
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for value in [*candidate.parameters(), *(b for b in candidate.buffers() if b.is_floating_point())]:
-            value.copy_(torch.rand(value.shape, generator=generator) + 0.2)
-    return candidate
-
-
-@pytest.mark.parametrize("kind", CANDIDATES)
-@pytest.mark.parametrize("affine", [True, False], ids=["affine", "plain"])
-@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
-@pytest.mark.parametrize(
-    "layout", [torch.contiguous_format, torch.channels_last], ids=["contiguous", "channels_last"]
-)
-@pytest.mark.parametrize("weight", [1.0, 0.3])
-def test_a_gate_as_gamma_equals_a_multiplication(kind, affine, training, layout, weight):
-    assert last_norm(make(kind, affine)) is not None
-    outcomes = []
-    for opaque in (False, True):
-        candidate = make(kind, affine).train(training)
-        choice = Choice({"only": Opaque(candidate) if opaque else candidate})
-        x = randn(3, 4, 6, 6).to(memory_format=layout).requires_grad_()
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            output, draw = run(choice, [weight], x)
-        slopes = torch.autograd.grad(output, [draw.weights, x, *candidate.parameters()], randn(*output.shape))
-        outcomes.append([output, *slopes, *candidate.buffers()])
-    for as_gamma, as_product in zip(*outcomes, strict=True):
-        assert torch.allclose(as_gamma, as_product, rtol=1e-4, atol=1e-4)
-
-
-def test_a_gate_as_gamma_leaves_the_norm_as_it_was_even_if_the_candidate_fails():
-    class Crash(nn.Conv2d):
-        def forward(self, x):
-            raise RuntimeError("boom")
-
-    candidate = nn.Sequential(Crash(4, 4, 1), nn.BatchNorm2d(4))
-    before = dict(candidate.named_parameters())
-    with pytest.raises(RuntimeError, match="boom"):
-        run(Choice({"only": candidate}), [1.0], randn(3, 4, 6, 6))
-    after = dict(candidate.named_parameters())
-    assert before.keys() == after.keys()
-    assert all(after[name] is parameter for name, parameter in before.items())
-
-
-def saved_bytes(choice, gated):
-    """How much a forward pass keeps for the backward pass."""
-    sizes = []
-
-    def keep(tensor):
-        sizes.append(tensor.nbytes)
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        run(choice, [1.0], randn(3, 4, 6, 6).requires_grad_(), gated=gated)
-    return sum(sizes)
-
-
-@pytest.mark.parametrize("affine", [True, False], ids=["affine", "plain"])
-@pytest.mark.parametrize("kind", ["conv-norm", "conv-norm-relu", "declared"])
-def test_a_gate_as_gamma_keeps_no_output_for_the_backward_pass(kind, affine):
-    channels, activation = 4 * 4, randn(3, 4, 6, 6).nbytes
-    choice, opaque = Choice({"only": make(kind, affine)}), Choice({"only": Opaque(make(kind, affine))})
-    assert saved_bytes(choice, gated=True) <= saved_bytes(choice, gated=False) + 3 * channels
-    assert saved_bytes(opaque, gated=True) >= saved_bytes(opaque, gated=False) + activation
-
-
-@pytest.mark.parametrize(
-    "candidate",
-    [
-        nn.Conv2d(4, 4, 1),
-        nn.Sequential(),
-        nn.Sequential(nn.BatchNorm2d(4), nn.Conv2d(4, 4, 1)),
-        nn.Sequential(nn.BatchNorm2d(4), nn.Sigmoid()),
-        nn.Sequential(nn.BatchNorm2d(4), nn.GELU()),
-        nn.Sequential(*[nn.BatchNorm2d(4)] * 2),
-        nn.Sequential(nn.Identity(), Choice({"norm": nn.BatchNorm2d(4)})),
-        Opaque(nn.BatchNorm2d(4)),
-    ],
-    ids=lambda candidate: type(candidate).__name__,
-)
-def test_no_norm_is_found_where_its_scale_is_not_the_scale_of_the_output(candidate):
-    assert last_norm(candidate) is None
-
-
-class NormSilu(nn.BatchNorm2d):
-    def forward(self, x):
-        return nn.functional.silu(super().forward(x))
-
-
-def shared_norm():
-    norm = nn.BatchNorm2d(4)
-    return nn.Sequential(nn.Sequential(nn.Conv2d(4, 4, 1), norm), nn.Conv2d(4, 4, 1), norm)
-
-
-@pytest.mark.xfail(strict=True, reason="a norm with a forward pass of its own, or used at two depths, is trusted")
-@pytest.mark.parametrize("candidate", [lambda: NormSilu(4), shared_norm], ids=["own forward", "two depths"])
-def test_no_norm_is_found_where_it_does_more_than_scale(candidate):
-    assert last_norm(candidate()) is None
-
-
-@pytest.mark.parametrize(
-    "affine", [True, pytest.param(False, marks=pytest.mark.xfail(strict=True, reason="gamma is made in float32"))]
-)
-def test_a_gate_as_gamma_has_the_precision_of_its_norm(affine):
-    output, draw = run(Choice({"only": make("conv-norm", affine).double()}), [1.0], randn(3, 4, 6, 6).double())
-    assert output.dtype is torch.float64
-    assert torch.autograd.grad(output.square().sum(), draw.weights)[0].isfinite().all()
+def test_a_candidate_may_work_in_place_on_what_only_it_has():
+    """Its gate stands before it, so that it gets a product of its own."""
+    choice, x = Choice({"relu": nn.ReLU(inplace=True), "skip": nn.Identity()}), torch.tensor([-1.0, 1.0])
+    output, draw = run(choice, [0.5, 0.5], x)
+    assert output.tolist() == [-0.5, 1.0]
+    assert x.tolist() == [-1.0, 1.0]
+    assert torch.autograd.grad(output, draw.weights, torch.tensor([3.0, 5.0]))[0].tolist() == [[5.0, 2.0]]
 
 
 # The zero operation

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import torch
@@ -96,7 +97,7 @@ class Draw:
         """Run the chosen operations, each behind a gate of value 1 whose slope is asked for."""
         return cls(weights=chosen.detach().clone().requires_grad_(), active=chosen != 0)
 
-    @property
+    @cached_property
     def one_hot(self) -> bool:
         """Whether the network computes exactly one architecture: one weight of 1 a decision, all others 0."""
         weights = self.weights.detach()

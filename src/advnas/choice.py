@@ -1,13 +1,12 @@
 """Choice: the candidates at one decision. It runs the active ones and adds up their weighted outputs."""
 
 from collections.abc import Hashable, Mapping
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from advnas.gates import Entrance, Junction, find_entrance, map_tensors, on_device
+from advnas.gates import Entrance, Junction, find_entrance, map_tensors
 
 
 class Choice(nn.Module):
@@ -56,7 +55,7 @@ class Choice(nn.Module):
                 )
             self._check_shape(self.operations[passage.index], args, kwargs, output)
             total = output if total is None else map_tensors(torch.add, total, output)
-        return total if route.shift is None else map_tensors(partial(on_device, torch.add, route.shift), total)
+        return total if route.shift is None else map_tensors(route.add_shift, total)
 
     def prepare(self) -> None:
         """Look once where gates can enter the candidates; done when a SearchSpace takes the choice in."""

@@ -183,10 +183,10 @@ def _present(toy: Toy, settings: "ToySettings", curves: "Curves") -> None:
     console = Console(stderr=toy.json)
     table = Table(
         title=f"Toy regression: median test loss x 100 over {settings.trials} trials, seed {settings.seed}",
-        caption="operations: executed a decision, for the weights / for theta",
+        caption="runs: operations executed a decision, for the weights / for theta; found: the teacher",
     )
     for number, title in enumerate(TOY_HEADER):
-        table.add_column(title, justify="left" if number == 0 else "right")
+        table.add_column(title, justify="left" if number == 0 else "right", no_wrap=True)
     for row in toy_rows(curves):
         table.add_row(*row)
     console.print(table)

@@ -7,7 +7,6 @@ A weight that asks for a gradient is a gate; d loss / d w_ik is what the backwar
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
@@ -55,10 +54,14 @@ class Passage:
             return output if self.value == 1 else map_tensors(lambda leaf: leaf * self.value, output)
         if entrance.norm is not None and self.value > 0:
             return self._run_scaled(entrance.norm, candidate, args, kwargs)
-        weigh = partial(on_device, _UnitGate.apply if self.value == 1 else torch.mul, self.gate)
         if entrance.front and self.value > 0 and len(args) == 1 and isinstance(args[0], Tensor):
-            return candidate(weigh(args[0]), **kwargs)
-        return map_tensors(weigh, candidate(*args, **kwargs))
+            return candidate(self._weigh(args[0]), **kwargs)
+        return map_tensors(self._weigh, candidate(*args, **kwargs))
+
+    def _weigh(self, tensor: Tensor) -> Tensor:
+        assert self.gate is not None
+        weighed: Tensor = (_UnitGate.apply if self.value == 1 else torch.mul)(tensor, self.gate.to(tensor.device))
+        return weighed
 
     def _run_without_graph(self, candidate: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A weight of 0 passes no gradient to the candidate or its input; only the weight's own slope remains."""
@@ -66,7 +69,7 @@ class Passage:
             output = candidate(*args, **kwargs)
         if self.gate is None:
             return map_tensors(torch.zeros_like, output)
-        return map_tensors(partial(on_device, torch.mul, self.gate), output)
+        return map_tensors(self._weigh, output)
 
     def _run_scaled(
         self, norm: _BatchNorm, candidate: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -103,6 +106,10 @@ class Route:
     passages: tuple[Passage, ...]
     shift: Tensor | None = None
     reached: bool = False
+
+    def add_shift(self, tensor: Tensor) -> Tensor:
+        """Add the weights of the candidates that were not run (GDAS)."""
+        return tensor if self.shift is None else tensor + self.shift.to(tensor.device)
 
     @property
     def gated(self) -> bool:
@@ -208,8 +215,3 @@ def map_tensors(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
         leaves = [map_tensors(function, *parts) for parts in zip(tree, *others, strict=True)]
         return type(tree)(*leaves) if hasattr(tree, "_fields") else type(tree)(leaves)
     return tree
-
-
-def on_device(function: Callable[[Tensor, Tensor], Tensor], scalar: Tensor, leaf: Tensor) -> Tensor:
-    """Apply a function to a tensor and a number that may live elsewhere."""
-    return function(leaf, scalar.to(leaf.device))

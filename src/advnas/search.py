@@ -130,6 +130,7 @@ class Search:
             [group["lr"] for group in optimizer.param_groups]
             for optimizer in (self._weight_optimizer, self._architecture_optimizer)
         ]
+        self._entropy = self._mean_entropy()
         self._generator = generator(self.seed)
         self._state = self.strategy.init(self.theta.logits().detach(), self.space.zeros, self._generator)
 
@@ -307,6 +308,7 @@ class Search:
             )
         except _NonFiniteTheta as error:
             raise NonFiniteLoss(f"{error} in {self._where(step, draw)}. {_UNTOUCHED}") from None
+        self._entropy = self._mean_entropy()
         if draw.one_hot and (self.process_best is None or loss.item() < self.process_best.loss):
             self.process_best = ProcessBest(self.space.architecture(draw.weights), loss.item())
         self.architecture_steps += 1
@@ -364,7 +366,7 @@ class Search:
         if not norm.isfinite():
             where = self._where(step, draw)
             raise NonFiniteLoss(f"The gradient of the weights has norm {norm.item()} in {where}. {_UNTOUCHED}")
-        if self._weight_clip is None or not present:
+        if self._weight_clip is None or norm <= self._weight_clip:
             return gradients
         clipped = iter(torch._foreach_mul(present, (self._weight_clip / (norm + 1e-6)).clamp(max=1.0)))
         return [None if gradient is None else next(clipped) for gradient in gradients]
@@ -417,11 +419,14 @@ class Search:
             phase=phase,
             number=number,
             loss=loss.item(),
-            entropy=self.distribution.entropy().mean().item(),
+            entropy=self._entropy,
             architecture=dict(self.space.architecture(draw.weights)) if draw.one_hot else None,
             advantages=advantages,
             gradient_norm=norm,
         )
+
+    def _mean_entropy(self) -> float:
+        return self.distribution.entropy().mean().item()
 
     def _result(self) -> str:
         best = self.process_best

@@ -81,7 +81,6 @@ def test_the_entropy_bonus_keeps_the_controller_undecided(feedback):
     assert (entropies[1] > entropies[0] + 0.1).all()
 
 
-@pytest.mark.xfail(strict=True, reason="the log-probability ranges over decisions that were not reached, too")
 def test_a_decision_that_was_not_reached_does_not_train_its_own_softmax(strategy, feedback, generator):
     start = strategy.init(LOGITS, ZEROS, torch.Generator().manual_seed(0))
     state = trained(strategy, feedback, generator, [5.0, 1.0], reached=[True, False])

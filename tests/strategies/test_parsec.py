@@ -66,7 +66,6 @@ def test_theta_rests_while_eight_draws_are_gathered():
     assert moved == ([False] * 7 + [True]) * 3
 
 
-@pytest.mark.xfail(strict=True, reason="draws off the path count, and the last draw alone says what was reached")
 @pytest.mark.parametrize("last", [True, False])
 def test_a_decision_learns_from_the_draws_that_reached_it(feedback, generator, last):
     """Draw 0 did not come to the decision, so the gradient is that of draws 1 to 3."""

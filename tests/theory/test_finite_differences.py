@@ -71,17 +71,20 @@ def test_reinforce_follows_the_log_probability(seed):
 
 
 def test_parsec_follows_the_weighted_log_probability_of_its_draws():
+    """At every decision, of the draws that came to it."""
     strategy = get("parsec", samples=4, examples=8)
-    state, draws, losses = None, [], []
+    state, draws, replies = None, [], []
     for seed in range(4):
         draw, seen, gradient, state = answer(strategy, seed, state)
         draws.append(draw.weights)
-        losses.append(seen.loss)
+        replies.append(seen)
         assert (gradient is None) == (seed < 3)
-    importance = (-8 * torch.stack(losses)).softmax(0)
+    importance = (-8 * torch.stack([seen.loss for seen in replies])).softmax(0)
+    assert not torch.stack([seen.reached for seen in replies]).all()
 
     def surrogate(logits):
-        return sum(w * log_probability(logits, chosen) for w, chosen in zip(importance, draws, strict=True))
+        rows = [logits.log_softmax(-1)[chosen == 1] for chosen in draws]
+        return sum(w * row[seen.reached].sum() for w, row, seen in zip(importance, rows, replies, strict=True))
 
     assert_close(gradient, difference(surrogate, LOGITS))
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from advnas import Choice, Draw, Search, SearchSpace
-from advnas.choice import last_norm
+from advnas.gates import last_norm
 from advnas.testing import theory_report as theory
 from advnas.testing.enumeration import feedback, network_objective
 

@@ -1,0 +1,189 @@
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from advnas import Architecture, Choice, Draw, Search, SearchSpace, Zero
+from advnas.spaces.convolution_cell import EDGES, Cell, ConvolutionCellNetwork, ReLUConvBN
+from advnas.testing import check_space
+
+NAMES = [f"{source}->{target}" for source, target in EDGES]
+FORMATS = [torch.contiguous_format, torch.channels_last]
+FORMAT_IDS = ["contiguous", "channels_last"]
+
+
+def architecture(*operations):
+    return Architecture(dict(zip(NAMES, operations, strict=True)))
+
+
+def randn(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+# The network
+
+
+@pytest.fixture(scope="module")
+def space():
+    return SearchSpace(ConvolutionCellNetwork(affine=True, zero=True))
+
+
+@pytest.mark.parametrize(
+    ("operations", "count"),
+    [
+        (["skip_connect"] * 6, 73_306),
+        (["none"] * 6, 73_306),
+        (["avg_pool_3x3"] * 6, 73_306),
+        (["nor_conv_3x3"] * 6, 1_531_546),
+        (["nor_conv_1x1"] * 6, 73_306 + 6 * 28_000),
+        (["nor_conv_3x3", "nor_conv_3x3", "nor_conv_1x1", "skip_connect", "none", "avg_pool_3x3"], 587_386),
+        (["skip_connect", "nor_conv_1x1", "nor_conv_1x1", "nor_conv_3x3", "none", "none"], 372_346),
+    ],
+)
+def test_the_derived_network_has_the_parameters_of_the_benchmark(space, operations, count):
+    """0.073306 M, and 0.24304 M for every 3x3 and 0.028 M for every 1x1 edge of the cell."""
+    edges = 243_040 * operations.count("nor_conv_3x3") + 28_000 * operations.count("nor_conv_1x1")
+    assert count == 73_306 + edges
+    network = space.derive(architecture(*operations))
+    assert sum(parameter.numel() for parameter in network.parameters()) == count
+
+
+def test_the_space_is_the_benchmarks(space):
+    assert [decision.name for decision in space.decisions] == ["0->1", "0->2", "1->2", "0->3", "1->3", "2->3"]
+    operations = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
+    assert {decision.operations for decision in space.decisions} == {operations}
+    assert {len(decision.choices) for decision in space.decisions} == {15}
+    assert space.size == 15_625
+    assert space.zeros.sum() == 6
+
+
+@pytest.mark.parametrize("zero", [True, False])
+def test_it_holds_the_rules_of_a_space(zero):
+    check_space(
+        lambda: ConvolutionCellNetwork(channels=2, cells=1, classes=3, zero=zero),
+        randn(2, 3, 8, 8),
+        architectures=8,
+    )
+
+
+def test_a_search_uses_the_statistics_of_the_batch_and_no_affine_norm_in_its_cells():
+    norms = [m for m in ConvolutionCellNetwork(cells=1).body.modules() if isinstance(m, nn.BatchNorm2d)]
+    assert norms
+    assert not any(norm.affine or norm.track_running_stats for norm in norms)
+
+
+def test_the_sizes_are_halved_and_the_channels_doubled_twice():
+    network = ConvolutionCellNetwork(channels=4, cells=1, classes=7)
+    shapes = []
+    for module in network.modules():
+        if isinstance(module, Cell):
+            module.register_forward_hook(lambda _, __, output: shapes.append(tuple(output.shape)))
+    with SearchSpace(network).running(architecture(*["skip_connect"] * 6)):
+        assert network(randn(2, 3, 16, 16)).shape == (2, 7)
+    assert shapes == [(2, 4, 16, 16), (2, 8, 8, 8), (2, 16, 4, 4)]
+
+
+def test_a_cell_adds_up_what_comes_into_a_node():
+    cell, x = Cell(2, lambda channels: {"skip": nn.Identity(), "zero": Zero()}), randn(1, 2, 3, 3)
+    space = SearchSpace(cell)
+    with space.running(architecture(*["skip"] * 6)):
+        assert torch.allclose(cell(x), 4 * x)
+    with space.running(architecture("skip", "zero", "skip", "zero", "skip", "skip")):
+        assert torch.allclose(cell(x), 2 * x)
+    with space.running(architecture("skip", "skip", "skip", "zero", "zero", "zero")):
+        assert not cell(x).any()
+
+
+def test_the_average_pool_does_not_count_padding():
+    cell = ConvolutionCellNetwork(channels=2, cells=1).body[0]
+    with SearchSpace(cell).running(architecture(*["avg_pool_3x3"] * 6)):
+        assert torch.allclose(cell(torch.ones(1, 2, 4, 4)), torch.full((1, 2, 4, 4), 4.0))
+
+
+def test_own_candidates_get_the_width_of_their_stage():
+    widths = []
+    ConvolutionCellNetwork(
+        channels=4, cells=1, candidates=lambda width: widths.append(width) or {"skip": nn.Identity()}
+    )
+    assert widths == [4] * 6 + [8] * 6 + [16] * 6
+
+
+# Frozen weights
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+@pytest.mark.parametrize("affine", [True, False], ids=["affine", "plain"])
+@pytest.mark.parametrize("layout", FORMATS, ids=FORMAT_IDS)
+def test_frozen_weights_change_neither_the_output_nor_any_slope(kernel, affine, layout):
+    module = ReLUConvBN(4, kernel, affine=affine)
+    outcomes = []
+    for trainable in (False, True):
+        module.conv.weight.requires_grad_(trainable)
+        x = randn(3, 4, 6, 6)
+        x[0, 0] = 0  # where the slope of the ReLU is a matter of taste
+        x = x.to(memory_format=layout).requires_grad_()
+        draw = Draw.gated(torch.ones(1, 1))
+        choice = Choice({"only": module})
+        with SearchSpace(choice).running(draw):
+            output = choice(x)
+        outcomes.append([output, *torch.autograd.grad(output, [draw.weights, x], randn(*output.shape, seed=1))])
+    for frozen, plain in zip(*outcomes, strict=True):
+        assert torch.allclose(frozen, plain, rtol=1e-5, atol=1e-5)
+    with torch.no_grad():
+        assert torch.allclose(outcomes[0][0], module.norm(module.conv(F.relu(x))), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("layout", FORMATS, ids=FORMAT_IDS)
+@pytest.mark.parametrize(
+    "operations",
+    [
+        ["nor_conv_3x3"] * 6,
+        ["nor_conv_1x1", "nor_conv_3x3", "skip_connect", "avg_pool_3x3", "nor_conv_3x3", "nor_conv_1x1"],
+    ],
+)
+def test_an_architecture_step_sees_the_slopes_of_the_plain_network(layout, operations):
+    network = ConvolutionCellNetwork(channels=4, cells=1).to(memory_format=layout).double()
+    space = SearchSpace(network)
+    x, y = randn(4, 3, 8, 8).double().to(memory_format=layout), torch.tensor([0, 1, 2, 3])
+    slopes = []
+    for trainable in (False, True):
+        network.requires_grad_(trainable)
+        draw = Draw.gated(space.one_hot(architecture(*operations)).double())
+        with space.running(draw):
+            loss = F.cross_entropy(network(x), y)
+        slopes.append(torch.autograd.grad(loss, draw.weights)[0])
+    assert slopes[0].any(-1).all()
+    assert torch.allclose(*slopes, rtol=1e-9, atol=1e-12)
+
+
+def test_a_second_derivative_of_frozen_weights_is_refused_clearly():
+    module, x = ReLUConvBN(2, 3, affine=True).requires_grad_(False), randn(2, 2, 4, 4).requires_grad_()
+    with pytest.raises(RuntimeError, match=r"frozen convolution .*only once.*create_graph=True"):
+        torch.autograd.grad(module(x).sum(), x, create_graph=True)
+
+
+def test_an_architecture_step_keeps_less_than_a_weight_step():
+    sizes = {}
+    network = ConvolutionCellNetwork(
+        channels=4, cells=1, candidates=lambda w: {"c": ReLUConvBN(w, 3, affine=False)}
+    )
+    search, x, y = Search(network, steps=10), randn(8, 3, 16, 16), torch.zeros(8, dtype=torch.long)
+
+    def measured(kind):
+        def loss_of(model):
+            kept = {}
+
+            def keep(tensor):
+                kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+                return tensor
+
+            with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+                loss = F.cross_entropy(model(x), y)
+            sizes[kind] = sum(kept.values())
+            return loss
+
+        return loss_of
+
+    search.weight_step(measured("weights"))
+    search.architecture_step(measured("architecture"))
+    assert sizes["architecture"] < 0.8 * sizes["weights"]
