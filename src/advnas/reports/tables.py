@@ -10,7 +10,7 @@ from advnas import strategies
 
 Curves = Mapping[str, Mapping[str, Sequence[Any]]]
 
-TOY_HEADER = ("strategy", "runs", "at 100", "at 300", "at 600", "at the end", "found")
+TOY_HEADER = ("strategy", "runs", "at 100", "at 300", "at 600", "end", "found")
 
 
 def toy_rows(curves: Curves) -> list[tuple[str, ...]]:
