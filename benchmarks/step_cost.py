@@ -40,7 +40,7 @@ class Setting:
     batch: int = 64
     side: int = 32
     architectures: int = 20
-    repeats: int = 3
+    repeats: int = 2
     seed: int = 0
 
 

@@ -207,14 +207,12 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path, here):
     assert error.splitlines()[-1].startswith("advnas: ")
 
 
-@pytest.mark.xfail(strict=True, reason="the folder is first touched when the study is over, and its work is lost")
 def test_a_folder_that_cannot_be_made_is_refused_before_the_study(tmp_path, here):
     (tmp_path / "file").write_text("")
     _, _, error = here(*TINY, "--strategies", "random", "--folder", tmp_path / "file")
     assert "iteration" not in error
 
 
-@pytest.mark.xfail(strict=True, reason="rows are not checked, and fail where they are shown, with a traceback")
 @pytest.mark.parametrize("rows", ["abc", None, 7, [], [[]], [[1.0]], [[1.0, 2.0], [1.0, 2.0], [1.0, None]]])
 def test_results_whose_rows_are_no_losses_of_this_study_are_refused(rows, tmp_path, here):
     arguments = [*TINY, "--strategies", "random", "--folder", tmp_path]

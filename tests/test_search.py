@@ -325,6 +325,13 @@ def test_a_pass_that_comes_to_no_choice_learns_nothing(kind):
     assert torch.equal(before, search.distribution.logits)
 
 
+def test_a_search_runs_once():
+    search = Search(network())
+    search.run(task(), epochs=2)
+    with pytest.raises(ValueError, match=r"already taken \d+ weight steps.*Make a new Search"):
+        search.run(task(), epochs=2)
+
+
 def test_second_order_asks_for_the_training_loss():
     with pytest.raises(ValueError, match=r"needs the training loss too.*training_loss_of="):
         Search(network(), Darts(second_order=True)).architecture_step(loss_of)

@@ -141,9 +141,12 @@ def print_theory() -> None:
 def run_toy_study(toy: Toy) -> None:
     """Run what is missing, then show and keep everything."""
     from advnas import strategies
-    from advnas.experiments.toy import PRESETS, curves_of, run_toy
+    from advnas.experiments.toy import PRESETS, are_losses, curves_of, run_toy
+    from advnas.search import check_count
     from advnas.studies.results import Results, load_results, provenance
 
+    check_count("--seeds", 1 if toy.seeds is None else toy.seeds)
+    check_count("--iterations", 1 if toy.iterations is None else toy.iterations)
     preset = PRESETS[toy.preset]
     settings = replace(
         preset,
@@ -156,6 +159,11 @@ def run_toy_study(toy: Toy) -> None:
         strategies.strategy_type(name)
     path = None if toy.folder is None else toy.folder / "results.json"
     results = Results(settings, {}, {}) if path is None else load_results(path, settings)
+    broken = [name for name, losses in results.rows.items() if not are_losses(settings, losses)]
+    if broken:
+        raise ValueError(f"{path} holds no losses of this study for {', '.join(broken)}. Give another --folder.")
+    if toy.folder is not None:
+        toy.folder.mkdir(parents=True, exist_ok=True)  # before the run: a bad folder must not cost it
     missing = [name for name in names if name not in results.rows]
     if missing:
         with _progress(settings, missing) as on_iteration:

@@ -208,6 +208,11 @@ class Search:
         With a folder, every step is a line of `metrics.jsonl` there, and the result is in `result.json`.
         Returns the most likely architecture.
         """
+        if self.weight_steps:
+            raise ValueError(
+                f"This search has already taken {self.weight_steps} weight steps, and its schedules are over or "
+                "under way. Make a new Search, or take further steps with weight_step and architecture_step."
+            )
         per_epoch = _length(task.training)
         check_count("epochs", epochs)
         self._set_length(epochs * per_epoch, check_count("warmup", warmup, least=0) * per_epoch)

@@ -63,6 +63,17 @@ def curves_of(settings: ToySettings, losses: Losses) -> dict[str, list[Any]]:
     return {"iterations": iterations, "median": median, "q25": q25, "q75": q75, "final": losses[-1]}
 
 
+def are_losses(settings: ToySettings, losses: object) -> bool:
+    """Whether something read from a file is what `run_toy` gives for one strategy."""
+    measurements = settings.iterations // settings.measure_every + 1
+    return (
+        isinstance(losses, list)
+        and len(losses) == measurements
+        and all(isinstance(row, list) and len(row) == settings.trials for row in losses)
+        and all(isinstance(loss, float) for row in losses for loss in row)
+    )
+
+
 def run_toy(
     settings: ToySettings,
     names: Sequence[str],

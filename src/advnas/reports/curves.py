@@ -52,7 +52,7 @@ def draw_toy(curves: Mapping[str, Mapping[str, Sequence[Any]]], folder: Path) ->
             axes.plot(curve["iterations"], curve["median"], line, color=color, lw=width, label=name)
     last = max(curve["iterations"][-1] for curve in curves.values())
     for axes, title, end in ((beginning, "the beginning", min(600, last)), (whole, "the whole search", last)):
-        axes.set(xlim=(0, end), xlabel="iteration", title=title)
+        axes.set(xlim=(0, max(1, end)), xlabel="iteration", title=title)
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     beginning.set(ylim=(0, None), ylabel="test loss of the answer x 100")
