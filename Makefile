@@ -24,7 +24,7 @@ test: lint
 	$(BIN)/pytest -m 'not slow'
 
 test-slow: install
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m slow || test $$? -eq 5  # 5: there are none yet
 
 clean:
 	rm -rf .venv runs .pytest_cache .mypy_cache .ruff_cache

@@ -19,9 +19,8 @@ class Advantage:
         dJ/dtheta_i ~ A_i (a_i - mu_i),   a ~ p_theta
 
     O_i enters the network as w_i O_i with w_i = 1, so dr/dw_i is A_i; uses of one decision in several cells or
-    time steps add up by the chain rule. Unbiased where the reward is linear in each decision's gate, biased elsewhere
-    (docs/theory.md). Without the zero rule this is also the estimator of DSNAS (Hu et al.,
-    CVPR 2020).
+    time steps add up by the chain rule. Unbiased where the reward is linear in each decision's gate, and biased
+    elsewhere (docs/theory.md). Without the zero rule this is also the estimator of DSNAS (Hu et al., CVPR 2020).
 
     zero_rule: a drawn zero operation, whose own advantage is always 0, gets the worst average advantage among
         the other operations of its decision (appendix, "Advantage for Zero Operation").
