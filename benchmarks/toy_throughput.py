@@ -49,13 +49,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def measure(settings: ToySettings, iterations: int) -> dict[str, float]:
     """Iterations a second, from the median time of one: an architecture step in each of the trials."""
-    task = TeacherRegression(
-        trials=settings.trials,
-        decisions=settings.decisions,
-        candidates=settings.candidates,
-        batch=settings.batch,
-        seed=settings.seed,
-    )
+    task = settings.task()
     vectorised = ToySearch("advantage", task, settings)
     plain = [PlainSearch(trial, settings) for trial in range(settings.trials)]
     check_equal(task, plain)

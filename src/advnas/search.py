@@ -119,18 +119,15 @@ class Search:
         self.weight_steps = 0
         self.architecture_steps = 0
         self._set_length(steps, warmup)
-        self._weight_clip, self._architecture_clip, self._annealing = (
-            weight_clip,
-            architecture_clip,
-            annealing,
-        )
+        self._weight_clip = weight_clip
+        self._architecture_clip = architecture_clip
+        self._annealing = annealing
         self._weight_optimizer = weight_optimizer(list(model.parameters()))
         self._architecture_optimizer = architecture_optimizer(self.theta.parameters)
         self._initial_rates = [
             [group["lr"] for group in optimizer.param_groups]
             for optimizer in (self._weight_optimizer, self._architecture_optimizer)
         ]
-        self._entropy = self._mean_entropy()
         self._generator = generator(self.seed)
         self._state = self.strategy.init(self.theta.logits().detach(), self.space.zeros, self._generator)
 
@@ -313,7 +310,6 @@ class Search:
             )
         except _NonFiniteTheta as error:
             raise NonFiniteLoss(f"{error} in {self._where(step, draw)}. {_UNTOUCHED}") from None
-        self._entropy = self._mean_entropy()
         if draw.one_hot and (self.process_best is None or loss.item() < self.process_best.loss):
             self.process_best = ProcessBest(self.space.architecture(draw.weights), loss.item())
         self.architecture_steps += 1
@@ -424,14 +420,11 @@ class Search:
             phase=phase,
             number=number,
             loss=loss.item(),
-            entropy=self._entropy,
+            entropy=self.distribution.entropy().mean().item(),
             architecture=dict(self.space.architecture(draw.weights)) if draw.one_hot else None,
             advantages=advantages,
             gradient_norm=norm,
         )
-
-    def _mean_entropy(self) -> float:
-        return self.distribution.entropy().mean().item()
 
     def _result(self) -> str:
         best = self.process_best

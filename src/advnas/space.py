@@ -210,7 +210,6 @@ class SearchSpace:
 
         settle(self.model)
         plain = copy.deepcopy(self.model, memo)
-        plain.zero_grad(set_to_none=True)
         if fresh is not None:
             _reset(plain, fresh)
         return plain

@@ -38,6 +38,16 @@ class ToySettings:
             check_count(name, getattr(self, name))
         check_count("seed", self.seed, least=0)
 
+    def task(self) -> TeacherRegression:
+        """The teachers and their data, from the start."""
+        return TeacherRegression(
+            trials=self.trials,
+            decisions=self.decisions,
+            candidates=self.candidates,
+            batch=self.batch,
+            seed=self.seed,
+        )
+
     def strategy_options(self, name: str) -> dict[str, Any]:
         """What a strategy must be told about this task."""
         told: dict[str, dict[str, Any]] = {
@@ -83,13 +93,7 @@ def run_toy(
 
     Measures the most likely architecture, and for `random`, whose theta never moves, its process best.
     """
-    task = TeacherRegression(
-        trials=settings.trials,
-        decisions=settings.decisions,
-        candidates=settings.candidates,
-        batch=settings.batch,
-        seed=settings.seed,
-    )
+    task = settings.task()
     searches = {name: ToySearch(name, task, settings) for name in names}
     held_out = HeldOut(task, settings.held_out)
     measured: dict[str, Losses] = {name: [] for name in names}
