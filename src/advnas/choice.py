@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from advnas.gates import Entrance, Junction, find_entrance, map_tensors
+from advnas.gates import Entrance, Junction, Passage, find_entrance, map_tensors
 
 
 class Choice(nn.Module):
@@ -42,20 +42,33 @@ class Choice(nn.Module):
                 f"{self} has no architecture to run. Take steps with advnas.Search, run one architecture with "
                 "`with space.running(architecture): model(x)`, or get a plain module from `space.derive(...)`."
             )
-        # Under a gate of 0 (see Passage) a nested choice runs without a graph: its draw makes no difference.
-        route.reached |= torch.is_grad_enabled() or not route.gated
-        versions = _versions((args, kwargs)) if len(route.passages) > 1 else None
+        if not route.reached:
+            # Under a gate of 0 (see Passage) a nested choice runs without a graph: its draw makes no difference.
+            route.reached = torch.is_grad_enabled() or not route.gated
+        if len(route.passages) == 1:
+            total = self._run(route.passages[0], args, kwargs)
+        else:
+            total = self._run_all(route.passages, args, kwargs)
+        return total if route.shift is None else map_tensors(route.add_shift, total)
+
+    def _run(self, passage: Passage, args: Any, kwargs: Any) -> Any:
+        index = passage.index
+        output = passage.run(self._entrances[index], args, kwargs)
+        self._check_shape(self.operations[index], args, kwargs, output)
+        return output
+
+    def _run_all(self, passages: tuple[Passage, ...], args: Any, kwargs: Any) -> Any:
+        versions = _versions((args, kwargs))
         total = None
-        for passage in route.passages:
-            output = passage.run(self._entrances[passage.index], args, kwargs)
-            if versions is not None and versions != _versions((args, kwargs)):
+        for passage in passages:
+            output = self._run(passage, args, kwargs)
+            if versions != _versions((args, kwargs)):
                 raise ValueError(
                     f"Candidate {self.operations[passage.index]!r} of {self.label} changes its input in place, and "
                     "the other candidates get the same input. Write for example nn.ReLU(inplace=False)."
                 )
-            self._check_shape(self.operations[passage.index], args, kwargs, output)
             total = output if total is None else map_tensors(torch.add, total, output)
-        return total if route.shift is None else map_tensors(route.add_shift, total)
+        return total
 
     def prepare(self) -> None:
         """Look once where gates can enter the candidates; done when a SearchSpace takes the choice in."""
@@ -65,7 +78,7 @@ class Choice(nn.Module):
         """Compare with what other candidates returned for inputs of these shapes; only drawn ones are ever run."""
         if len(args) == 1 and not kwargs and isinstance(args[0], Tensor) and isinstance(output, Tensor):
             inputs: Hashable = args[0].shape  # by far the most common call
-            shape: Hashable = tuple(output.shape)
+            shape: Hashable = output.shape
         else:
             inputs, shape = _describe((args, kwargs), values=True), _describe(output)
         other, expected = self._seen.setdefault(inputs, (operation, shape))
@@ -86,7 +99,7 @@ class Choice(nn.Module):
         return self._disagreement(shapes, args) if len(set(shapes.values())) > 1 else None
 
     def _disagreement(self, shapes: Mapping[str, Hashable], args: Any) -> str:
-        returned = ", ".join(f"{operation!r} returned {shape}" for operation, shape in shapes.items())
+        returned = ", ".join(f"{operation!r} returned {_plain(shape)}" for operation, shape in shapes.items())
         return (
             f"The candidates of one choice must return the same shape, but at {self.label} {returned} "
             f"for the same input {_describe(args)}. Give them the same number of output features and stride."
@@ -144,6 +157,10 @@ def _describe(tree: Any, *, values: bool = False) -> Hashable:
     if isinstance(tree, tuple | list):
         return tuple(_describe(value, values=values) for value in tree)
     return tree if values and isinstance(tree, int | float | str) else type(tree).__name__
+
+
+def _plain(shape: Hashable) -> Hashable:
+    return tuple(shape) if isinstance(shape, torch.Size) else shape
 
 
 def _versions(tree: Any) -> Hashable:

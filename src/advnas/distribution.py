@@ -64,11 +64,12 @@ class Theta:
 
     def logits(self) -> Tensor:
         """All decisions as one tensor [..., decisions, candidates], padded with minus infinity; a leaf."""
-        rows = [
-            nn.functional.pad(parameter.detach(), (0, self._width - parameter.shape[-1]), value=-torch.inf)
-            for parameter in self.parameters
-        ]
+        rows = [self._pad(parameter.detach()) for parameter in self.parameters]
         return torch.stack(rows, dim=-2).requires_grad_()
+
+    def _pad(self, row: Tensor) -> Tensor:
+        missing = self._width - row.shape[-1]
+        return nn.functional.pad(row, (0, missing), value=-torch.inf) if missing else row
 
     def assign(self, logits: Tensor) -> None:
         """Overwrite every decision's logits, in place."""

@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -149,11 +149,12 @@ class Search:
         phase = Phase.WARMUP if self.weight_steps < self._warmup else Phase.WEIGHTS
         draw = self._draw(self.theta.logits(), phase).detached()
         parameters = self.space.parameters(draw)
-        with self._running(draw), _restored_on_failure(self.space.norms(draw)):
-            loss = self._loss(loss_of, draw, "weight step")
-            gradients = _gradients(loss, parameters)
-            gradients = self._clip_weight_gradients(gradients, draw, "weight step")
-        self._apply_weight_gradients(parameters, gradients)
+        with self._collecting(parameters):
+            with self._running(draw), _restored_on_failure(self.space.norms(draw)):
+                loss = self._loss(loss_of, draw, "weight step")
+                _accumulate(loss, parameters)
+                self._clip_weight_gradients(parameters, draw, "weight step")
+            self._step_weights()
         self.weight_steps += 1
         return self._report("warmup" if phase is Phase.WARMUP else "weights", self.weight_steps, loss, draw)
 
@@ -180,14 +181,15 @@ class Search:
         logits = self.theta.logits()
         draw = self._draw(logits, Phase.ARCHITECTURE)
         parameters = self.space.parameters(draw)
-        gates = [draw.weights] if draw.weights.requires_grad else []
-        with self._running(draw) as run, _restored_on_failure(self.space.norms(draw)):
-            loss = self._loss(loss_of, draw, "joint step")
-            gradients = _gradients(loss, [*gates, *parameters])
-            slope, of_weights = _slope(gradients[0] if gates else None, draw), gradients[len(gates) :]
-            of_weights = self._clip_weight_gradients(of_weights, draw, "joint step")
-        step = self._learn("joint step", logits, draw, loss, slope, run.reached, loss_of, loss_of)
-        self._apply_weight_gradients(parameters, of_weights)
+        leaf = draw.weights.detach().requires_grad_(draw.weights.requires_grad)  # theta's own graph comes later
+        with self._collecting(parameters):
+            with self._running(replace(draw, weights=leaf)) as run, _restored_on_failure(self.space.norms(draw)):
+                loss = self._loss(loss_of, draw, "joint step")
+                _accumulate(loss, [leaf, *parameters] if leaf.requires_grad else parameters)
+                self._clip_weight_gradients(parameters, draw, "joint step")
+            slope = _slope(leaf.grad, draw)
+            step = self._learn("joint step", logits, draw, loss, slope, run.reached, loss_of, loss_of)
+            self._step_weights()
         self.weight_steps += 1
         return step
 
@@ -349,28 +351,26 @@ class Search:
         slope: Tensor = ahead - xi * (plus - minus) / (2 * e)
         return slope
 
-    def _apply_weight_gradients(self, parameters: list[nn.Parameter], gradients: list[Tensor | None]) -> None:
-        """One optimiser step; operations that were not drawn keep no gradient, so nothing moves them."""
-        progress = self._progress(self.weight_steps, warmup=0)
-        self._anneal(self._weight_optimizer, self._initial_rates[0], progress)
+    @contextmanager
+    def _collecting(self, parameters: list[nn.Parameter]) -> Iterator[None]:
+        """Start and end without gradients: operations that were not drawn have none, so nothing moves them."""
         self._weight_optimizer.zero_grad(set_to_none=True)
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient
-        self._weight_optimizer.step()
-        for parameter in parameters:
-            parameter.grad = None
+        try:
+            yield
+        finally:
+            for parameter in parameters:
+                parameter.grad = None
 
-    def _clip_weight_gradients(self, gradients: list[Tensor | None], draw: Draw, step: str) -> list[Tensor | None]:
-        """Not in place: autograd may hand one tensor, or one number seen as many, to several parameters."""
-        present = [gradient for gradient in gradients if gradient is not None]
-        norm = torch.nn.utils.get_total_norm(present)
+    def _clip_weight_gradients(self, parameters: list[nn.Parameter], draw: Draw, step: str) -> None:
+        norm = torch.nn.utils.clip_grad_norm_(parameters, self._weight_clip or math.inf)
         if not norm.isfinite():
             where = self._where(step, draw)
             raise NonFiniteLoss(f"The gradient of the weights has norm {norm.item()} in {where}. {_UNTOUCHED}")
-        if self._weight_clip is None or norm <= self._weight_clip:
-            return gradients
-        clipped = iter(torch._foreach_mul(present, (self._weight_clip / (norm + 1e-6)).clamp(max=1.0)))
-        return [None if gradient is None else next(clipped) for gradient in gradients]
+
+    def _step_weights(self) -> None:
+        progress = self._progress(self.weight_steps, warmup=0)
+        self._anneal(self._weight_optimizer, self._initial_rates[0], progress)
+        self._weight_optimizer.step()
 
     def _anneal(self, optimizer: Optimizer, initial: list[float], progress: float | None) -> None:
         factor = 1.0 if progress is None else self._annealing(progress)
@@ -489,6 +489,12 @@ def _gradients(loss: Tensor, inputs: Sequence[Tensor]) -> list[Tensor | None]:
     if not loss.requires_grad:
         return [None] * len(inputs)
     return list(torch.autograd.grad(loss, inputs, allow_unused=True))
+
+
+def _accumulate(loss: Tensor, inputs: Sequence[Tensor]) -> None:
+    """Put d loss / d inputs into their .grad; None for what the drawn path does not touch."""
+    if loss.requires_grad and inputs:
+        torch.autograd.backward(loss, inputs=inputs)
 
 
 def _slope(gradient: Tensor | None, draw: Draw) -> Tensor | None:

@@ -156,6 +156,14 @@ def test_an_architecture_step_sees_the_slopes_of_the_plain_network(layout, opera
     assert torch.allclose(*slopes, rtol=1e-9, atol=1e-12)
 
 
+def test_frozen_edges_of_one_node_notice_when_it_changes_in_place():
+    first, second = (ReLUConvBN(2, 3, affine=False).requires_grad_(False) for _ in range(2))
+    x = randn(2, 2, 4, 4).requires_grad_() * 1
+    first(x)
+    x.mul_(-1)
+    assert torch.allclose(second(x), second.norm(second.conv(F.relu(x))), atol=1e-6)
+
+
 def test_a_second_derivative_of_frozen_weights_is_refused_clearly():
     module, x = ReLUConvBN(2, 3, affine=True).requires_grad_(False), randn(2, 2, 4, 4).requires_grad_()
     with pytest.raises(RuntimeError, match=r"frozen convolution .*only once.*create_graph=True"):

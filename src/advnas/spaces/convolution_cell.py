@@ -1,10 +1,13 @@
 """The NAS-Bench-201 network: stacked cells that share one decision an edge."""
 
+import threading
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import _SingleLevelFunction
 from torch.nn import functional as F
 
 from advnas.choice import Choice, Zero
@@ -12,6 +15,9 @@ from advnas.choice import Choice, Zero
 NODES = 4
 EDGES = tuple((source, target) for target in range(1, NODES) for source in range(target))
 """(0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3): the order of the benchmark's architecture strings."""
+
+# Edges that leave one node run in a row, so that they can share its ReLU.
+_BY_SOURCE = sorted(range(len(EDGES)), key=lambda index: EDGES[index])
 
 MakeCandidates = Callable[[int], Mapping[str, nn.Module]]
 
@@ -37,21 +43,20 @@ class ReLUConvBN(nn.Module):
         """[batch, channels, height, width] to the same."""
         weight = self.conv.weight
         if x.requires_grad and torch.is_grad_enabled() and not weight.requires_grad:
-            frozen: Tensor = _FrozenReLUConv.apply(x, weight)  # type: ignore[no-untyped-call]
-            return self.norm(frozen)  # type: ignore[no-any-return]
+            return self.norm(_frozen_relu_conv(x, _rectified(x), weight))  # type: ignore[no-any-return]
         return self.norm(self.conv(F.relu(x)))  # type: ignore[no-any-return]
 
 
-class _FrozenReLUConv(torch.autograd.Function):
-    """conv(relu(x)) with a weight that needs no gradient."""
+class _FrozenReLUConv(_SingleLevelFunction):
+    """conv(relu(x)) with a weight that needs no gradient; keeps x, not relu(x)."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, rectified: Tensor, weight: Tensor) -> Tensor:
         ctx.save_for_backward(x, weight)
-        return F.conv2d(F.relu(x), weight, padding=weight.shape[-1] // 2)
+        return F.conv2d(rectified, weight, padding=weight.shape[-1] // 2)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         if torch.is_grad_enabled():
             raise RuntimeError(
                 "A frozen convolution can be differentiated only once; do not use create_graph=True."
@@ -62,7 +67,34 @@ class _FrozenReLUConv(torch.autograd.Function):
         wanted, _, _ = torch.ops.aten.convolution_backward(
             gradient, x, weight, None, (1, 1), (padding, padding), (1, 1), False, (0, 0), 1, (True, False, False)
         )
-        return torch.ops.aten.threshold_backward.grad_input(wanted, x, 0, grad_input=wanted), None
+        return torch.ops.aten.threshold_backward.grad_input(wanted, x, 0, grad_input=wanted), None, None
+
+
+# Without the Python layer of torch.autograd.Function for torch.func transforms.
+_frozen_relu_conv: Callable[[Tensor, Tensor, Tensor], Tensor] = _FrozenReLUConv.apply  # type: ignore[attr-defined]
+
+
+class _LastRectified(threading.local):
+    """relu(x) of the node that was looked at last; a node's edges run one after the other."""
+
+    x: Callable[[], Tensor | None] = staticmethod(lambda: None)
+    version = 0
+    value: Tensor | None = None
+
+
+_last = _LastRectified()
+
+
+def _rectified(x: Tensor) -> Tensor:
+    """relu(x) without a graph, computed once for all the edges that leave a node."""
+    if _last.value is None or _last.x() is not x or _last.version != x._version:
+        _last.x, _last.version, _last.value = weakref.ref(x, _forget), x._version, F.relu(x.detach())
+    return _last.value
+
+
+def _forget(reference: Callable[[], Tensor | None]) -> None:
+    if _last.x is reference:
+        _last.value = None
 
 
 def batch_norm(channels: int, *, affine: bool) -> nn.BatchNorm2d:
@@ -92,11 +124,12 @@ class Cell(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[batch, channels, height, width] to the same."""
-        nodes = [x]
-        for target in range(1, NODES):
-            incoming = [edge(nodes[s]) for edge, (s, t) in zip(self.edges, EDGES, strict=True) if t == target]
-            nodes.append(sum(incoming[1:], start=incoming[0]))
-        return nodes[-1]
+        nodes = {0: x}
+        for index in _BY_SOURCE:
+            source, target = EDGES[index]
+            output = self.edges[index](nodes[source])
+            nodes[target] = nodes[target] + output if target in nodes else output
+        return nodes[NODES - 1]
 
 
 class Reduction(nn.Module):

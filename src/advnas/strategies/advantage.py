@@ -37,7 +37,7 @@ class Advantage:
 
     def init(self, logits: Tensor, zeros: Tensor, generator: torch.Generator) -> State:
         """EMA = 0 at every operation."""
-        return first_average(logits, zeros)
+        return first_average(logits, zeros) if self.zero_rule else {}
 
     def draw(
         self, logits: Tensor, state: State, phase: Phase, progress: float | None, generator: torch.Generator
@@ -50,7 +50,7 @@ class Advantage:
         """A_i (a_i - mu_i) with A_i = dr/dw_i."""
         chosen = draw.weights.detach()
         advantage = -(feedback.slopes * chosen).sum(-1)
-        if self.zero_rule:
+        if state:
             advantage, state = replace_zeros(advantage, chosen, feedback.reached, state, self.decay)
         return advantage.unsqueeze(-1) * Distribution(logits).score(chosen), state
 
@@ -60,7 +60,12 @@ class Advantage:
 
 
 def first_average(logits: Tensor, zeros: Tensor) -> State:
-    """EMA = 0, and which operations it ranges over: neither zero operations nor padding."""
+    """EMA = 0, and which operations it ranges over: neither zero operations nor padding.
+
+    Nothing at all in a space without zero operations, where nobody would ask for it.
+    """
+    if not zeros.any():
+        return {}
     return {
         "average": torch.zeros_like(logits, requires_grad=False),
         "zeros": zeros,

@@ -34,7 +34,7 @@ class ExactAdvantage:
 
     def init(self, logits: Tensor, zeros: Tensor, generator: torch.Generator) -> State:
         """EMA = 0 at every operation."""
-        return first_average(logits, zeros)
+        return first_average(logits, zeros) if self.zero_rule else {}
 
     def draw(
         self, logits: Tensor, state: State, phase: Phase, progress: float | None, generator: torch.Generator
@@ -46,7 +46,7 @@ class ExactAdvantage:
         """A_i (a_i - mu_i) with A_i = r(a) - r(s_i, 0)."""
         without = feedback.probe(draw.knock_outs())  # [decisions, ...]
         advantage = (without - feedback.loss).movedim(0, -1)
-        if self.zero_rule:
+        if state:
             advantage, state = replace_zeros(advantage, draw.weights, feedback.reached, state, self.decay)
         return advantage.unsqueeze(-1) * Distribution(logits).score(draw.weights), state
 
