@@ -87,4 +87,4 @@ def test_without_the_rule_a_drawn_zero_learns_nothing(feedback, generator):
     _, state = step(strategy, state, feedback, 1, advantage=-8.0)
     gradient, state = step(strategy, state, feedback, 0, advantage=0.0)
     assert not gradient.any()
-    assert not state["average"].any()
+    assert not state
