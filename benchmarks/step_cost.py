@@ -19,11 +19,12 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 from advnas import Architecture, Search, SearchSpace, Step, strategies
 from advnas.distribution import Distribution
+from advnas.memory import saved_bytes
 from advnas.randomness import generator, seed_of
 from advnas.search import PAPER_WEIGHTS, LossOf
 from advnas.spaces.convolution_cell import ConvolutionCellNetwork, nasbench201_candidates
@@ -212,23 +213,6 @@ def seconds(step: Callable[[], object]) -> float:
     start = time.perf_counter()
     step()
     return time.perf_counter() - start
-
-
-def saved_bytes(step: Callable[[], object]) -> int:
-    """Bytes of distinct memory that a step's forward pass keeps for its backward pass, parameters aside."""
-    kept: dict[int, int] = {}
-
-    def pack(tensor: Tensor) -> Tensor:
-        if not tensor.is_leaf or not tensor.requires_grad:
-            # Tensor.data_ptr would turn copies that only happen on a write into real ones.
-            address: int = torch._C._data_address(tensor)  # type: ignore[attr-defined]
-            start = address - int(tensor.storage_offset()) * tensor.itemsize
-            kept[start] = tensor.untyped_storage().nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        step()
-    return sum(kept.values())
 
 
 if __name__ == "__main__":

@@ -1,9 +1,20 @@
+import hashlib
+import io
 import json
 import os
+import pickle
 
 import pytest
+import torch
 
-from advnas.checkpoint import Journal, read_journal, write_atomically
+from advnas.checkpoint import (
+    Checkpoints,
+    Journal,
+    load_checkpoint,
+    read_journal,
+    save_checkpoint,
+    write_atomically,
+)
 
 
 def test_a_file_is_replaced_whole_and_no_draft_stays(tmp_path):
@@ -66,3 +77,61 @@ def test_a_broken_line_in_the_middle_is_named(tmp_path):
     path.write_text('{"number": 1}\nrubbish\n{"number": 3}\n')
     with pytest.raises(ValueError, match=r"metrics\.jsonl, line 2 is not JSON: 'rubbish'"):
         list(read_journal(path))
+
+
+# Checkpoints
+
+
+def test_a_checkpoint_gives_back_what_was_saved(tmp_path):
+    state = {
+        "weights": torch.randn(2, 3, generator=torch.Generator().manual_seed(0)),
+        "steps": 7,
+        "best": ["a", 0.5],
+    }
+    save_checkpoint(tmp_path / "state.pt", state)
+    loaded = load_checkpoint(tmp_path / "state.pt")
+    assert torch.equal(loaded.pop("weights"), state.pop("weights"))
+    assert loaded == state
+
+
+def test_the_last_two_checkpoints_are_kept(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    assert checkpoints.latest() is None
+    for step in (5, 50, 500):
+        checkpoints.save({"step": step}, step)
+    assert checkpoints.latest() == {"step": 500}
+    assert len(list(tmp_path.iterdir())) == 2
+    checkpoints.clear()
+    assert checkpoints.latest() is None
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda content: content[:-100], lambda content: b"", lambda content: content + b"x"]
+)
+def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(tmp_path, damage):
+    checkpoints = Checkpoints(tmp_path)
+    for step in (1, 2):
+        checkpoints.save({"step": step}, step)
+    newest = max(tmp_path.iterdir())
+    newest.write_bytes(damage(newest.read_bytes()))
+    with pytest.warns(UserWarning, match=rf"{newest.name} is damaged.*earlier one"):
+        assert checkpoints.latest() == {"step": 1}
+
+
+class Hostile:
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.marker),)
+
+
+def test_a_checkpoint_cannot_execute_code(tmp_path):
+    marker = tmp_path / "owned"
+    buffer = io.BytesIO()
+    torch.save({"weights": Hostile(marker)}, buffer)
+    checksum = hashlib.sha256(buffer.getvalue()).hexdigest().encode()
+    (tmp_path / "state.pt").write_bytes(checksum + b"\n" + buffer.getvalue())
+    with pytest.raises(pickle.UnpicklingError):
+        load_checkpoint(tmp_path / "state.pt")
+    assert not marker.exists()

@@ -14,7 +14,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 CHAIN = ("architecture", "gates", "choice", "distribution", "space", "strategies", "search")
 UP_TO_CHOICE = set(CHAIN[: CHAIN.index("choice") + 1])
 UP_TO_SEARCH = {*CHAIN, "spaces", "tasks"}
-LEAVES = {"randomness", "checkpoint"}  # they know nobody, and anybody may know them
+LEAVES = {"randomness", "checkpoint", "memory"}  # they know nobody, and anybody may know them
 MAY_IMPORT = {
     **{name: set(CHAIN[:place]) for place, name in enumerate(CHAIN)},
     **{name: set() for name in LEAVES},
@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "benchmarks": {"architecture"},
     "experiments": UP_TO_SEARCH,
     "studies": UP_TO_SEARCH | {"experiments"},
-    "reports": UP_TO_SEARCH | {"experiments", "studies"},
+    "reports": UP_TO_SEARCH | {"experiments", "studies", "benchmarks"},
     "testing": UP_TO_SEARCH,
 }
 MAY_IMPORT_ANYTHING = {"__init__", "__main__", "cli"}

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from advnas import Choice, Draw, NonFiniteLoss, Search, Task, Zero, strategies
-from advnas.checkpoint import read_journal
+from advnas.checkpoint import load_checkpoint, read_journal, save_checkpoint
 from advnas.distribution import Theta
 from advnas.search import check_count, constant, cosine, update_theta
 from advnas.strategies import Feedback, Phase
@@ -819,3 +819,48 @@ def test_searches_side_by_side_are_clipped_each_by_its_own_norm():
         update_theta(theta, optimizer, Advantage(zero_rule=False), {}, feedback, draw, logits, clip=0.1)
         moves.append(theta.logits()[0])
     assert torch.allclose(*moves)
+
+
+# Stopping and going on
+
+
+def steps_of(search, count):
+    for number in range(count):
+        search.turn(partial(loss_of, seed=2 * number), lambda number=number: partial(loss_of, seed=2 * number + 1))
+
+
+@pytest.mark.parametrize("schedule", ["alternate", "joint"])
+@pytest.mark.parametrize("make", [network, nested])
+@pytest.mark.parametrize("name", strategies.names())
+def test_a_restored_search_goes_on_bit_for_bit(tmp_path, name, make, schedule):
+    options = {"steps": 12, "warmup": 2, "schedule": schedule}
+    whole, stopped, resumed = alike(3, name, make, **options)
+    steps_of(whole, 5)
+    steps_of(stopped, 5)
+    save_checkpoint(tmp_path / "state.pt", stopped.state())
+    resumed.restore(load_checkpoint(tmp_path / "state.pt"))
+    steps_of(stopped, 1)  # a state is not tied to the search that gave it
+    for search in (whole, resumed):
+        steps_of(search, 5)
+    assert torch.equal(whole.theta.logits(), resumed.theta.logits())
+    assert all(map(torch.equal, whole.model.state_dict().values(), resumed.model.state_dict().values()))
+    assert whole.process_best == resumed.process_best
+    assert (whole.weight_steps, whole.architecture_steps) == (resumed.weight_steps, resumed.architecture_steps)
+
+
+def test_searches_can_start_from_one_warm_up():
+    warm, first, second = alike(3, "random", steps=12, warmup=4)
+    steps_of(warm, 4)
+    weights = warm.state()["weights"]
+    for search in (first, second):
+        search.adopt_weights(weights)
+        steps_of(search, 2)
+    assert (first.weight_steps, first.architecture_steps) == (6, 2)
+    assert all(map(torch.equal, first.model.state_dict().values(), second.model.state_dict().values()))
+    assert not torch.equal(first.model[0].weight, warm.model[0].weight)
+
+
+def test_probabilities_are_told_by_name():
+    search = Search(network())
+    assert search.probabilities()["second"] == {"wide": 0.5, "narrow": 0.5}
+    assert sum(search.probabilities()["first"].values()) == pytest.approx(1)

@@ -1,24 +1,82 @@
-"""What a run leaves on disk: files written whole or not at all, and journals that survive a torn last line."""
+"""What a run leaves on disk: files written whole or not at all, checkpoints, and journals that survive a crash."""
 
+import hashlib
+import io
 import json
 import os
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a file in one step: a reader, or a crash, sees the old text or the new one, never a part."""
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Replace a file in one step: a reader, or a crash, sees the old content or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with draft.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with draft.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+class DamagedCheckpoint(ValueError):
+    """The file is not what was written."""
+
+
+def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
+    """Write tensors, numbers, texts and containers of them: a line with a checksum, then what torch.save makes."""
+    import torch  # here, so that journals and texts can be read without it
+
+    buffer = io.BytesIO()
+    torch.save(dict(state), buffer)
+    content = buffer.getvalue()
+    write_atomically(path, hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
+
+
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    """Read what `save_checkpoint` wrote; nothing in the file can execute code."""
+    import torch
+
+    checksum, _, content = path.read_bytes().partition(b"\n")
+    if hashlib.sha256(content).hexdigest().encode() != checksum:
+        raise DamagedCheckpoint(f"{path} is damaged: its checksum does not fit its content. Remove it.")
+    state: dict[str, Any] = torch.load(io.BytesIO(content), weights_only=True)
+    return state
+
+
+class Checkpoints:
+    """The last two states of a run. A damaged newest one costs the steps since the one before, not the run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def save(self, state: Mapping[str, Any], step: int) -> None:
+        """Keep a state; the number orders it."""
+        save_checkpoint(self.folder / f"checkpoint-{step:09d}.pt", state)
+        for old in self._paths()[:-2]:
+            old.unlink()
+
+    def latest(self) -> dict[str, Any] | None:
+        """The newest state that is whole, if there is any."""
+        for path in reversed(self._paths()):
+            try:
+                return load_checkpoint(path)
+            except DamagedCheckpoint as error:
+                warnings.warn(f"{error} Going on from an earlier one.", stacklevel=2)
+        return None
+
+    def clear(self) -> None:
+        """The run is over; its result stands elsewhere."""
+        for path in self._paths():
+            path.unlink()
+
+    def _paths(self) -> list[Path]:
+        return sorted(self.folder.glob("checkpoint-*.pt"))
 
 
 class Journal:

@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -15,8 +15,10 @@ from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, OmitSubcommandPrefixe
 from advnas import __version__
 
 if TYPE_CHECKING:
+    from advnas.benchmarks.nasbench201 import Table
     from advnas.experiments.toy import ToySearch, ToySettings
     from advnas.reports.tables import Curves
+    from advnas.studies.execute import Job
 
     OnIteration = Callable[[int, dict[str, ToySearch]], object]
 
@@ -46,11 +48,94 @@ class Theory:
     """Check the paper's theorems and variance formulas by exact enumeration of small spaces."""
 
 
+_DataFolder = Annotated[Path | None, arg(metavar="F", help_behavior_hint="")]
+
+
+@dataclass(frozen=True)
+class Cifar10:
+    """The paper's main study: the NAS-Bench-201 cell on CIFAR-10, every strategy from the same warm weights."""
+
+    preset: Literal["quick", "laptop", "paper"] = "laptop"
+    """quick: a smoke test, a minute. laptop: a faithful reduction, under an hour. paper: the appendix."""
+    zero: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Put the zero operation `none` among the candidates."""
+    strategies: Annotated[tuple[str, ...], arg(metavar="A B ...", help_behavior_hint="")] = ()
+    """Which ones to run; the six sparse ones and random if not given."""
+    seeds: Annotated[int | None, arg(metavar="N", help_behavior_hint="")] = None
+    """How many seeds; the preset's if not given."""
+    first_seed: int = 0
+    """The seeds are this one and those that follow it."""
+    jobs: int = 2
+    """Runs at the same time, each in a process of its own."""
+    folder: Annotated[Path | None, arg(metavar="F", help_behavior_hint="")] = None
+    """Where everything is kept; finished runs are not run again. runs/cifar10-PRESET[-zero] if not given."""
+    data_folder: _DataFolder = None
+    """Where the data lie; the environment variable ADVNAS_DATA, or ~/.cache/advnas, if not given."""
+    json: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Print one JSON object a run on standard output."""
+    show: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Print every setting and run nothing."""
+
+
 @dataclass(frozen=True)
 class Experiment:
     """Run one of the paper's studies."""
 
-    study: Annotated[Toy, subcommand("toy")] | Annotated[Theory, subcommand("theory")]
+    study: (
+        Annotated[Toy, subcommand("toy")]
+        | Annotated[Cifar10, subcommand("cifar10")]
+        | Annotated[Theory, subcommand("theory")]
+    )
+
+
+@dataclass(frozen=True)
+class Report:
+    """Make tables, figures and one HTML page from a study's records."""
+
+    folder: Positional[Path]
+    """The study's folder."""
+    data_folder: _DataFolder = None
+    """Where the table of accuracies lies; ADVNAS_DATA, or ~/.cache/advnas, if not given."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """Look up a cell in a table of known results."""
+
+    benchmark: Positional[Literal["nasbench201"]]
+    cell: Positional[str]
+    """Such as '|nor_conv_3x3~0|+|none~0|skip_connect~1|+|avg_pool_3x3~0|none~1|nor_conv_1x1~2|'."""
+    dataset: Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")] = None
+    """cifar10, cifar100 or imagenet16; all of them if not given."""
+    data_folder: _DataFolder = None
+    """Where nasbench201.csv.gz lies; ADVNAS_DATA, or ~/.cache/advnas, if not given."""
+    json: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Print one JSON object."""
+
+
+@dataclass(frozen=True)
+class DataStatus:
+    """Tell which data are there."""
+
+    data_folder: _DataFolder = None
+    """ADVNAS_DATA, or ~/.cache/advnas, if not given."""
+
+
+@dataclass(frozen=True)
+class DataGet:
+    """Download a dataset; an interrupted download goes on where it was."""
+
+    name: Positional[str]
+    """cifar10"""
+    data_folder: _DataFolder = None
+    """ADVNAS_DATA, or ~/.cache/advnas, if not given."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """See and fetch datasets."""
+
+    action: Annotated[DataStatus, subcommand("status")] | Annotated[DataGet, subcommand("get")]
 
 
 @dataclass(frozen=True)
@@ -61,7 +146,11 @@ class List:
 
 
 Command = Annotated[
-    Annotated[Experiment, subcommand("experiment")] | Annotated[List, subcommand("list")],
+    Annotated[Experiment, subcommand("experiment")]
+    | Annotated[Report, subcommand("report")]
+    | Annotated[Query, subcommand("query")]
+    | Annotated[Data, subcommand("data")]
+    | Annotated[List, subcommand("list")],
     OmitArgPrefixes,
     OmitSubcommandPrefixes,
     FlagCreatePairsOff,
@@ -85,11 +174,21 @@ def main() -> None:
         raise SystemExit(130) from None
 
 
-def run(command: Experiment | List) -> None:
+def run(command: Experiment | Report | Query | Data | List) -> None:
     """Carry out a parsed command."""
     match command:
         case Experiment(study=Toy() as toy):
             run_toy_study(toy)
+        case Experiment(study=Cifar10() as study):
+            run_cifar10_study(study)
+        case Report():
+            write_study_report(command)
+        case Query():
+            query_benchmark(command)
+        case Data(action=DataGet() as wanted):
+            get_data(wanted)
+        case Data():
+            show_data(command.action.data_folder)
         case Experiment():
             print_theory()
         case List(what="strategies"):
@@ -136,6 +235,164 @@ def print_theory() -> None:
     from advnas.testing.theory_report import report
 
     print(report())
+
+
+def run_cifar10_study(study: Cifar10) -> None:
+    """Run what is missing, then show every run."""
+    from advnas import strategies
+    from advnas.experiments import cifar10
+    from advnas.search import check_count
+    from advnas.studies.execute import execute, plan
+    from advnas.studies.results import claim_folder
+    from advnas.tasks.downloads import data_folder
+
+    settings = replace(cifar10.PRESETS[study.preset], zero=study.zero)
+    if study.show:
+        _show_settings(f"cifar10, {study.preset}", settings)
+        return
+    names = list(dict.fromkeys(study.strategies)) or list(cifar10.STRATEGIES)
+    for name in names:
+        strategies.strategy_type(name)
+    first = check_count("--first-seed", study.first_seed, least=0)
+    count = cifar10.SEEDS[study.preset] if study.seeds is None else check_count("--seeds", study.seeds)
+    processes = check_count("--jobs", study.jobs)
+    experiment = cifar10.Cifar10(settings, data_folder(study.data_folder))
+    experiment.check()
+    folder = study.folder or Path("runs") / f"cifar10-{study.preset}{'-zero' if study.zero else ''}"
+    claim_folder(folder, experiment.name, settings)
+    jobs = plan(experiment, names, range(first, first + count))
+    execute(experiment, jobs, folder, processes=processes, on_done=_announce(jobs, folder))
+    _show_runs(folder, experiment.data_folder, as_json=study.json)
+
+
+def _show_settings(title: str, settings: object) -> None:
+    import rich
+    from rich.table import Table
+
+    table = Table("setting", "value", title=title)
+    for field in fields(settings):  # type: ignore[arg-type]
+        table.add_row(field.name, str(getattr(settings, field.name)))
+    rich.print(table)
+
+
+def _announce(jobs: "Sequence[Job]", folder: Path) -> "Callable[[Job], None]":
+    """One line on standard error for every run that is done, with the time that is left."""
+    started, done_before = time.monotonic(), sum(job.is_done(folder) for job in jobs)
+    if done_before:
+        print(f"{done_before} of {len(jobs)} runs are done already", file=sys.stderr)
+
+    def announce(job: "Job") -> None:
+        done = sum(job.is_done(folder) for job in jobs)
+        spent = time.monotonic() - started
+        left = spent * (len(jobs) - done) / max(1, done - done_before)
+        print(f"{job.name}: done; {done} of {len(jobs)}, about {left / 60:.0f} min left", file=sys.stderr)
+
+    return announce
+
+
+def _show_runs(folder: Path, data: Path, *, as_json: bool) -> None:
+    """Every finished run: what it found, and what that is worth where the benchmark's table is at hand."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from advnas.benchmarks import nasbench201
+    from advnas.studies.runs import read_results
+
+    known = _known_accuracies(data)
+    shown = Table("strategy", "seed", "found", "accuracy", "process best", "seconds", title=str(folder))
+    rows = []
+    for result in read_results(folder):
+        best = result["process_best"] and result["process_best"]["architecture"]
+        row = {"strategy": result["strategy"], "seed": result["seed"], "seconds": result["seconds"]}
+        for name, cell in (("argmax", result["argmax"]), ("process_best", best)):
+            row[name] = cell and nasbench201.to_string(cell)
+            row[f"{name}_accuracy"] = known.accuracy(cell) if cell and known else None
+        rows.append(row)
+        accuracies = ("-" if row[key] is None else f"{row[key]:.2f}" for key in _ACCURACIES)
+        shown.add_row(row["strategy"], str(row["seed"]), row["argmax"], *accuracies, f"{row['seconds']:.0f}")
+    if as_json:
+        print(json.dumps(rows, indent=1))
+    console = Console(stderr=as_json)
+    console.print(shown)
+    console.print(f"Figures, tables and one page of it all: advnas report {folder}", highlight=False)
+
+
+_ACCURACIES = ("argmax_accuracy", "process_best_accuracy")
+
+
+def write_study_report(report: Report) -> None:
+    """Everything that can be made from the records; accuracies where the benchmark's table is at hand."""
+    from advnas.reports.page import write_report
+    from advnas.tasks.downloads import data_folder
+
+    known = _known_accuracies(data_folder(report.data_folder))
+    if known is None:
+        print("No table of accuracies in the data folder: the report goes without them.", file=sys.stderr)
+    for path in write_report(report.folder, known):
+        print(f"wrote {path}")
+
+
+def _known_accuracies(data: Path) -> "Table | None":
+    from advnas.benchmarks import nasbench201
+
+    try:
+        return nasbench201.load(nasbench201.find(data))
+    except FileNotFoundError:
+        return None
+
+
+def query_benchmark(query: Query) -> None:
+    """Accuracies, rank among all cells, parameters and multiply-adds of one cell."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from advnas.benchmarks import nasbench201
+    from advnas.tasks.downloads import data_folder
+
+    table = nasbench201.load(nasbench201.find(data_folder(query.data_folder)))
+    found = nasbench201.query(table, query.cell, query.dataset)
+    if query.json:
+        print(json.dumps(found, indent=1))
+        return
+    shown = Table("dataset", "test", "valid", "rank by test", "better than", title=found["cell"])
+    for name, row in found["datasets"].items():
+        better = f"{row['percentile_test']:.2f} %"
+        shown.add_row(name, f"{row['test']:.2f}", f"{row['valid']:.2f}", f"{row['rank_test']:,}", better)
+    console = Console()
+    console.print(shown)
+    console.print(f"{found['params']:.6f} M parameters, {found['flops']:.5f} M multiply-adds", highlight=False)
+
+
+def show_data(folder: Path | None) -> None:
+    """What is there, what is missing, what is damaged."""
+    import rich
+    from rich.table import Table
+
+    from advnas.tasks.downloads import data_folder, status
+
+    where = data_folder(folder)
+    table = Table("data", "state", "what", title=f"Data in {where}")
+    for name, state, detail in status(where):
+        table.add_row(name, state, detail)
+    rich.print(table)
+
+
+def get_data(wanted: DataGet) -> None:
+    """Download, with a bar on a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    from advnas.tasks.downloads import data_folder, get
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(wanted.name, total=None)
+        path = get(
+            wanted.name,
+            data_folder(wanted.data_folder),
+            on_progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    print(path)
 
 
 def run_toy_study(toy: Toy) -> None:

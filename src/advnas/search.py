@@ -1,8 +1,9 @@
 """Algorithm 1: train one parent network while learning which of its operations to keep."""
 
+import copy
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -136,6 +137,14 @@ class Search:
         """p_theta as it stands; one row a decision, in the order of `space.decisions`."""
         return Distribution(self.theta.logits().detach())
 
+    def probabilities(self) -> dict[str, dict[str, float]]:
+        """mu(theta) by name: of every operation at every decision."""
+        rows = self.distribution.probabilities.tolist()
+        return {
+            decision.name: dict(zip(decision.operations, row, strict=False))
+            for decision, row in zip(self.space.decisions, rows, strict=True)
+        }
+
     def argmax(self) -> Architecture:
         """The most likely architecture."""
         return self.space.architecture(self.distribution.mode())
@@ -217,9 +226,13 @@ class Search:
         self._set_length(epochs * per_epoch, check_count("warmup", warmup, least=0) * per_epoch)
         journal = None if folder is None else Journal(_new_journal(Path(folder)))
         validation = _endless(task.validation)
+
+        def loss_on(batch: Any) -> LossOf:
+            return lambda model: task.loss(model, batch)
+
         with nullcontext() if journal is None else closing(journal):
             for batch in (batch for _ in range(epochs) for batch in task.training):
-                for step in self._iterate(task, batch, validation):
+                for step in self.turn(loss_on(batch), lambda: loss_on(next(validation))):
                     if journal is not None:
                         journal.append(asdict(step))
                     if on_step is not None:
@@ -228,17 +241,58 @@ class Search:
             write_atomically(journal.path.with_name("result.json"), self._result())
         return self.argmax()
 
-    def _iterate(self, task: Task, batch: Any, validation: Iterator[Any]) -> Iterator[Step]:
-        """One turn of Algorithm 1's loop."""
-        training_loss_of: LossOf = partial(_swap_arguments, task.loss, batch)
+    def turn(self, training_loss_of: LossOf, validation_loss_of: Callable[[], LossOf]) -> list[Step]:
+        """One turn of Algorithm 1's loop: which steps it takes depends on the warm-up and the schedule.
+
+        validation_loss_of: makes the loss on the next validation minibatch; called only when theta takes a step.
+        """
         if self.weight_steps < self._warmup:
-            yield self.weight_step(training_loss_of)
-        elif self.schedule == "joint":
-            yield self.joint_step(training_loss_of)
-        else:
-            yield self.weight_step(training_loss_of)
-            loss_of: LossOf = partial(_swap_arguments, task.loss, next(validation))
-            yield self.architecture_step(loss_of, training_loss_of=training_loss_of)
+            return [self.weight_step(training_loss_of)]
+        if self.schedule == "joint":
+            return [self.joint_step(training_loss_of)]
+        step = self.weight_step(training_loss_of)
+        return [step, self.architecture_step(validation_loss_of(), training_loss_of=training_loss_of)]
+
+    def state(self) -> dict[str, Any]:
+        """Everything that decides how the search goes on, in two parts; see `save_checkpoint`."""
+        best = self.process_best
+        return {
+            "weights": {
+                "model": self.model.state_dict(),
+                "optimizer": self._weight_optimizer.state_dict(),
+                "steps": self.weight_steps,
+            },
+            "architecture": {
+                "theta": [parameter.detach() for parameter in self.theta.parameters],
+                "optimizer": self._architecture_optimizer.state_dict(),
+                "strategy": self._state,
+                "generator": self._generator.get_state(),
+                "process_best": None if best is None else [dict(best.architecture), best.loss],
+                "steps": self.architecture_steps,
+            },
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on where another search of the same model, strategy and settings was when it gave its `state`."""
+        self.adopt_weights(state["weights"])
+        state = copy.deepcopy(state["architecture"])
+        for parameter, saved in zip(self.theta.parameters, state["theta"], strict=True):
+            parameter.data.copy_(saved)
+        self._architecture_optimizer.load_state_dict(state["optimizer"])
+        self._state = state["strategy"]
+        self._generator.set_state(state["generator"])
+        best = state["process_best"]
+        self.process_best = None if best is None else ProcessBest(Architecture(best[0]), best[1])
+        self.architecture_steps = state["steps"]
+
+    def adopt_weights(self, weights: Mapping[str, Any]) -> None:
+        """Take over the weights, their optimiser and their step number: the first part of a search's `state`.
+
+        Searches that share one warm-up start from it.
+        """
+        self.model.load_state_dict(weights["model"])
+        self._weight_optimizer.load_state_dict(copy.deepcopy(weights["optimizer"]))
+        self.weight_steps = weights["steps"]
 
     def _draw(self, logits: Tensor, phase: Phase) -> Draw:
         progress = self._progress(self.architecture_steps, warmup=self._warmup)
@@ -428,14 +482,10 @@ class Search:
 
     def _result(self) -> str:
         best = self.process_best
-        probabilities = self.distribution.probabilities.tolist()
         result = {
             "argmax": dict(self.argmax()),
             "process_best": None if best is None else {"architecture": dict(best.architecture), "loss": best.loss},
-            "probabilities": {
-                decision.name: dict(zip(decision.operations, row, strict=False))
-                for decision, row in zip(self.space.decisions, probabilities, strict=True)
-            },
+            "probabilities": self.probabilities(),
         }
         return json.dumps(result, indent=2) + "\n"
 
@@ -545,10 +595,6 @@ def _place(weights: list[nn.Parameter], origin: list[Tensor], shift: Sequence[Te
     with torch.no_grad():
         for weight, start, direction in zip(weights, origin, shift, strict=True):
             weight.copy_(start if direction is None else start + scale * direction)
-
-
-def _swap_arguments(loss: Callable[[nn.Module, Any], Tensor], batch: Any, model: nn.Module) -> Tensor:
-    return loss(model, batch)
 
 
 def _endless(batches: Iterable[Any]) -> Iterator[Any]:

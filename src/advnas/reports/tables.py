@@ -3,14 +3,99 @@
 import csv
 import io
 import statistics
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from advnas import strategies
+from advnas.reports.study import Accuracies, Run, Study, process_best
 
 Curves = Mapping[str, Mapping[str, Sequence[Any]]]
 
 TOY_HEADER = ("strategy", "runs", "at 100", "at 300", "at 600", "end", "found")
+
+Numbers = Mapping[str, float | None]
+
+
+class Spread(NamedTuple):
+    """A mean over seeds and the standard deviation of the population (numpy's default, not n - 1)."""
+
+    mean: float
+    std: float
+
+    def written(self, digits: int) -> str:
+        """Mean ± std."""
+        return f"{self.mean:.{digits}f} ± {self.std:.{digits}f}"
+
+
+class Column(NamedTuple):
+    """One quantity of a study's table. key: its name in the spreadsheets."""
+
+    key: str
+    title: str
+    unit: str
+    digits: int
+
+
+class Value(NamedTuple):
+    """What came out here and, where the paper has it too, there."""
+
+    ours: str
+    paper: str
+
+
+class StudyRow(NamedTuple):
+    """A strategy, how many of its runs are finished, and one value a column over those."""
+
+    strategy: str
+    runs: str
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class StudyTable:
+    """columns: only those that at least one finished run has a number for."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[StudyRow, ...]
+
+
+COLUMNS = (
+    Column("argmax_accuracy", "accuracy of the argmax", "%", 2),
+    Column("argmax_params", "its parameters", "M", 2),
+    Column("process_best_accuracy", "accuracy of the process best", "%", 2),
+    Column("process_best_params", "its parameters", "M", 2),
+    Column("regret", "regret of the answer", "points", 2),
+    Column("percentile", "cells worse than the answer", "%", 1),
+    Column("seconds", "search time", "s", 1),
+    Column("saved_mib", "saved activations", "MiB", 1),
+)
+
+
+_PAPER_COLUMNS = COLUMNS[:4]
+
+
+def _printed(*pairs: tuple[float, float]) -> dict[str, Spread]:
+    return {column.key: Spread(*pair) for column, pair in zip(_PAPER_COLUMNS, pairs, strict=False)}
+
+
+# The paper's table, first without and then with zero operations; ProxylessNAS has no process best there.
+_PAPER = {
+    False: {
+        "reinforce": _printed((93.01, 0.47), (0.67, 0.18), (92.69, 0.52), (0.68, 0.20)),
+        "parsec": _printed((93.68, 0.12), (1.39, 0.20), (92.51, 0.65), (0.47, 0.12)),
+        "proxyless": _printed((93.22, 0.08), (0.74, 0.10)),
+        "gdas": _printed((93.46, 0.13), (1.24, 0.10), (92.53, 0.98), (0.62, 0.20)),
+        "advantage": _printed((93.76, 0.00), (1.53, 0.00), (93.29, 0.21), (0.94, 0.11)),
+    },
+    True: {
+        "reinforce": _printed((65.15, 39.00), (0.54, 0.08), (91.40, 0.45), (0.49, 0.10)),
+        "parsec": _printed((92.67, 0.55), (0.59, 0.00), (91.75, 0.57), (0.48, 0.17)),
+        "proxyless": _printed((10.00, 0.00), (0.07, 0.00)),
+        "gdas": _printed((88.62, 0.00), (0.34, 0.00), (92.82, 0.71), (0.47, 0.14)),
+        "advantage": _printed((93.63, 0.18), (1.46, 0.10), (93.18, 0.19), (0.86, 0.20)),
+    },
+}
 
 
 def toy_rows(curves: Curves) -> list[tuple[str, ...]]:
@@ -50,6 +135,119 @@ def toy_csv(curves: Curves) -> str:
     for name, curve in curves.items():
         columns = (curve[key] for key in ("iterations", "median", "q25", "q75"))
         writer.writerows([name, *row] for row in zip(*columns, strict=True))
+    return text.getvalue()
+
+
+def paper_numbers(study: Study, strategy: str) -> Mapping[str, Spread]:
+    """What the paper reports for a strategy in the same space, by column; empty if it does not."""
+    return _PAPER[study.with_zero].get(strategy, {}) if study.experiment == "cifar10" else {}
+
+
+def run_numbers(run: Run, table: Accuracies | None) -> Numbers:
+    """The quantities of `COLUMNS` for one run; of an unfinished one, as it stands. None: not known."""
+    numbers: dict[str, float | None] = {column.key: None for column in COLUMNS}
+    if table is not None:
+        found = run.latest
+        # Theta of random search never moves, so its argmax is whatever operation comes first.
+        cells = {
+            "argmax": None if run.strategy == "random" else found.argmax,
+            "process_best": process_best(found),
+        }
+        for name, cell in cells.items():
+            if cell is not None:
+                numbers[f"{name}_accuracy"] = table.accuracy(cell)
+                numbers[f"{name}_params"] = table.entry(cell).params
+        answer = run.answer(found)
+        if answer is not None:
+            numbers |= {"regret": table.regret(answer), "percentile": table.percentile(answer)}
+    numbers["seconds"] = run.result.seconds if run.result else run.seconds.get(run.records[-1].epoch)
+    if run.result and run.result.saved_bytes is not None:
+        numbers["saved_mib"] = run.result.saved_bytes / 2**20
+    return numbers
+
+
+def spread(values: Iterable[float | None]) -> Spread | None:
+    """Mean and standard deviation of the known values; None if there are none."""
+    known = [value for value in values if value is not None]
+    return Spread(statistics.fmean(known), statistics.pstdev(known)) if known else None
+
+
+def strategy_spreads(study: Study, table: Accuracies | None) -> dict[str, dict[str, Spread]]:
+    """[strategy][column]: over the finished runs; columns without a number are left out."""
+    spreads: dict[str, dict[str, Spread]] = {}
+    for strategy in study.strategies:
+        numbers = [run_numbers(run, table) for run in study.of(strategy) if run.finished]
+        columns = {column.key: spread(row[column.key] for row in numbers) for column in COLUMNS}
+        spreads[strategy] = {key: found for key, found in columns.items() if found}
+    return spreads
+
+
+def study_table(study: Study, table: Accuracies | None) -> StudyTable:
+    """Mean ± std over the finished runs of every strategy, next to the paper's numbers."""
+    spreads = strategy_spreads(study, table)
+    columns = tuple(column for column in COLUMNS if any(column.key in known for known in spreads.values()))
+    rows = tuple(
+        StudyRow(
+            strategy,
+            _finished(study.of(strategy)),
+            tuple(
+                Value(_written(known, column), _written(paper_numbers(study, strategy), column))
+                for column in columns
+            ),
+        )
+        for strategy, known in spreads.items()
+    )
+    return StudyTable(columns, rows)
+
+
+def study_markdown(table: StudyTable) -> str:
+    """The table for the documentation: a column of the paper's numbers beside each that it has."""
+    in_paper = [any(row.values[place].paper for row in table.rows) for place in range(len(table.columns))]
+    header, rows = ["strategy", "runs"], [[row.strategy, row.runs] for row in table.rows]
+    for place, column in enumerate(table.columns):
+        header += [f"{column.title} [{column.unit}]"] + ["paper"] * in_paper[place]
+        for line, row in zip(rows, table.rows, strict=True):
+            ours, paper = row.values[place]
+            line += [ours or "-"] + [paper or "-"] * in_paper[place]
+    return markdown(header, rows)
+
+
+def runs_csv(study: Study, table: Accuracies | None) -> str:
+    """One line a run, numbers in full precision, empty where unknown. finished: 1 or 0."""
+    keys = [column.key for column in COLUMNS]
+    lines = [
+        [run.strategy, run.seed, int(run.finished), *(run_numbers(run, table)[key] for key in keys)]
+        for run in study.runs
+    ]
+    return _csv(["strategy", "seed", "finished", *keys], lines)
+
+
+def summary_csv(study: Study, table: Accuracies | None) -> str:
+    """One line a strategy: mean and std over its finished runs, then the paper's where it has them."""
+    keys = [column.key for column in COLUMNS] + [f"paper_{column.key}" for column in _PAPER_COLUMNS]
+    lines: list[list[Any]] = []
+    for strategy, known in strategy_spreads(study, table).items():
+        paper = {f"paper_{key}": found for key, found in paper_numbers(study, strategy).items()}
+        numbers = (number for key in keys for number in (known | paper).get(key, (None, None)))
+        runs = study.of(strategy)
+        lines.append([strategy, len(runs), sum(run.finished for run in runs), *numbers])
+    return _csv(
+        ["strategy", "runs", "finished", *(f"{key}_{part}" for key in keys for part in Spread._fields)], lines
+    )
+
+
+def _finished(runs: Sequence[Run]) -> str:
+    finished = sum(run.finished for run in runs)
+    return str(finished) if finished == len(runs) else f"{finished} of {len(runs)}"
+
+
+def _written(known: Mapping[str, Spread], column: Column) -> str:
+    return known[column.key].written(column.digits) if column.key in known else ""
+
+
+def _csv(header: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([header, *lines])
     return text.getvalue()
 
 

@@ -6,7 +6,7 @@ from types import MappingProxyType
 SPACES: Mapping[str, str] = MappingProxyType(
     {
         "toy_regression": "10 decisions x 10 fixed 7x7 filters; the paper's toy task",
-        "convolution_cell": "6 decisions x 4 or 5 operations; the NAS-Bench-201 cell and network",
+        "nasbench201": "6 decisions x 4 or 5 operations; the NAS-Bench-201 cell and network",
     }
 )
 """What there is, without importing any of it."""

@@ -52,6 +52,30 @@ def load_results(path: Path, settings: Settings) -> Results[Settings]:
             f"{path} is not a results file of this study ({type(error).__name__}). "
             "Give another --folder, or remove the file."
         ) from error
+    _refuse_changes(path, saved, settings)
+    return Results(settings, rows, provenance)
+
+
+def claim_folder(folder: Path, experiment: str, settings: Settings) -> None:
+    """Make a folder the study's own: write `study.json`, or refuse if another study has left its own there."""
+    path = folder / "study.json"
+    if not path.exists():
+        content = {"experiment": experiment, "settings": asdict(settings)}  # type: ignore[call-overload]
+        write_atomically(path, json.dumps(content, indent=1) + "\n")
+        return
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        found, saved = content["experiment"], _strict.structure(content["settings"], type(settings))
+    except (ValueError, KeyError, TypeError, cattrs.BaseValidationError) as error:
+        raise ValueError(
+            f"{path} is not that of this study ({type(error).__name__}). Give another --folder."
+        ) from error
+    if found != experiment:
+        raise ValueError(f"{folder} holds the study {found!r}, not {experiment!r}. Give another --folder.")
+    _refuse_changes(path, saved, settings)
+
+
+def _refuse_changes(path: Path, saved: Settings, settings: Settings) -> None:
     changed = [
         f"{field.name} is {getattr(settings, field.name)} now and was {getattr(saved, field.name)}"
         for field in fields(settings)  # type: ignore[arg-type]
@@ -59,7 +83,6 @@ def load_results(path: Path, settings: Settings) -> Results[Settings]:
     ]
     if changed:
         raise ValueError(f"{path} was made by other settings: {'; '.join(changed)}. Give another --folder.")
-    return Results(settings, rows, provenance)
 
 
 def provenance() -> dict[str, str]:

@@ -1,0 +1,1 @@
+"""Tabular benchmarks: every architecture of a space, trained long ago, looked up now."""

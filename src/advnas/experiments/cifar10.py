@@ -1,0 +1,180 @@
+"""The NAS-Bench-201 cell on CIFAR-10: the paper's main study."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from advnas import strategies
+from advnas.randomness import generator, seed_of
+from advnas.search import LossOf, Search, check_count
+from advnas.spaces.convolution_cell import ConvolutionCellNetwork
+from advnas.tasks import cifar10
+from advnas.tasks.image_stream import ImageStream
+
+_SUBSET, _TRAINING, _VALIDATION = range(3)  # purposes of the random streams of this study
+
+
+@dataclass(frozen=True)
+class Cifar10Settings:
+    """Everything that decides the outcome. The defaults are the paper's (appendix).
+
+    zero: whether `none` is among the operations. images: how many of each half, for the weights and for theta.
+    warmup: epochs with theta fixed; each epoch after it alternates weight and theta steps. clip: largest norm
+    of the gradients of the weights and of theta. records: how many an epoch, each with a checkpoint.
+    """
+
+    zero: bool = False
+    channels: int = 16
+    cells: int = 5
+    images: int = 25_000
+    batch: int = 64
+    epochs: int = 100
+    warmup: int = 50
+    weight_rate: float = 0.1
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    theta_rate: float = 3e-4
+    theta_betas: tuple[float, float] = (0.5, 0.999)
+    theta_decay: float = 3e-3
+    clip: float = 1.0
+    records: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("channels", "cells", "images", "batch", "epochs", "records"):
+            check_count(name, getattr(self, name))
+        check_count("warmup", self.warmup, least=0)
+        if self.batch > self.images:
+            raise ValueError(f"A minibatch of {self.batch} needs as many images, got images={self.images}.")
+
+
+# The smaller studies keep the paper's alternation, half of it warm-up. They have far fewer steps, so theta needs a
+# larger learning rate to settle at all; docs/results/cifar10.md says how it was chosen.
+_LAPTOP = Cifar10Settings(channels=8, cells=1, images=6_400, epochs=24, warmup=12, theta_rate=0.05, records=2)
+_QUICK = Cifar10Settings(channels=4, cells=1, images=256, epochs=4, warmup=2, theta_rate=0.05, records=2)
+PRESETS = {"quick": _QUICK, "laptop": _LAPTOP, "paper": Cifar10Settings()}
+SEEDS = {"quick": 1, "laptop": 3, "paper": 3}
+STRATEGIES = ("reinforce", "enas", "parsec", "proxyless", "gdas", "advantage", "random")
+
+
+@dataclass(frozen=True)
+class Cifar10:
+    """The study as something that can be run, run by run. data_folder: where the images lie."""
+
+    settings: Cifar10Settings
+    data_folder: Path
+
+    name: ClassVar[str] = "cifar10"
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """The last, partial minibatch is left out."""
+        return self.settings.images // self.settings.batch
+
+    @property
+    def steps(self) -> int:
+        """Turns of the whole search."""
+        return self.settings.epochs * self.steps_per_epoch
+
+    @property
+    def warmup(self) -> int:
+        """In how many of the first ones theta stays fixed."""
+        return self.settings.warmup * self.steps_per_epoch
+
+    @property
+    def record_every(self) -> int:
+        """Turns between two records."""
+        return max(1, self.steps_per_epoch // self.settings.records)
+
+    def check(self) -> None:
+        """The images must be there and be the right ones."""
+        _halves(self.data_folder, self.settings.images)
+
+    def make_search(self, strategy: str, seed: int) -> Search:
+        """A search of the network, with weights that depend on the seed alone."""
+        settings = self.settings
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed_of(seed))
+            network = ConvolutionCellNetwork(
+                channels=settings.channels, cells=settings.cells, zero=settings.zero
+            ).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return Search(
+            network,
+            strategies.get(strategy, **self._strategy_options(strategy)),
+            steps=self.steps,
+            warmup=self.warmup,
+            weight_optimizer=partial(
+                torch.optim.SGD,
+                lr=settings.weight_rate,
+                momentum=settings.momentum,
+                nesterov=True,
+                weight_decay=settings.weight_decay,
+            ),
+            architecture_optimizer=partial(
+                torch.optim.Adam,
+                lr=settings.theta_rate,
+                betas=settings.theta_betas,
+                weight_decay=settings.theta_decay,
+                fused=True,
+            ),
+            weight_clip=settings.clip,
+            architecture_clip=settings.clip,
+            seed=seed,
+        )
+
+    def losses(self, search: Search, seed: int) -> tuple[LossOf, Callable[[], LossOf]]:
+        """The minibatches depend on the seed and the number of steps taken, so all strategies see the same."""
+        training, validation = _streams(self.data_folder, self.settings.images, self.settings.batch, seed)
+        return (
+            _loss_on(training.batch(search.weight_steps)),
+            lambda: _loss_on(validation.batch(search.architecture_steps)),
+        )
+
+    def _strategy_options(self, name: str) -> dict[str, Any]:
+        """What a strategy must be told about this task."""
+        told: dict[str, dict[str, Any]] = {
+            "parsec": {"examples": self.settings.batch},
+            "enas": {"learning_rate": self.settings.theta_rate},
+        }
+        return told.get(name, {})
+
+
+def _loss_on(batch: tuple[Tensor, Tensor]) -> LossOf:
+    images, labels = batch
+
+    def loss_of(model: nn.Module) -> Tensor:
+        return F.cross_entropy(model(images), labels)
+
+    return loss_of
+
+
+@lru_cache(maxsize=1)
+def _images(folder: Path) -> cifar10.Images:
+    return cifar10.read(folder, "train")
+
+
+def _halves(folder: Path, images: int) -> tuple[Tensor, Tensor]:
+    """Which images the weights and which theta are trained on: a random part of each half, the same in all runs."""
+    _images(folder)
+    halves = cifar10.halves(folder)
+    if images > min(map(len, halves)):
+        raise ValueError(f"Each half of CIFAR-10 has {min(map(len, halves)):,} images, got images={images:,}.")
+    training, validation = (
+        half[torch.randperm(len(half), generator=generator(_SUBSET, number))[:images]]
+        for number, half in enumerate(halves)
+    )
+    return training, validation
+
+
+@lru_cache(maxsize=2)
+def _streams(folder: Path, images: int, batch: int, seed: int) -> tuple[ImageStream, ImageStream]:
+    training, validation = _halves(folder, images)
+    return (
+        ImageStream(_images(folder), training, batch=batch, seed=seed_of(seed, _TRAINING)),
+        ImageStream(_images(folder), validation, batch=batch, seed=seed_of(seed, _VALIDATION)),
+    )

@@ -1,0 +1,230 @@
+"""Figures of a study: what its searches answer, how sure they are, and what that costs."""
+
+import math
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from advnas import strategies
+from advnas.reports.cells import operation_color
+from advnas.reports.curves import Look, look
+from advnas.reports.study import Accuracies, Record, Run, Study
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_SIZE = (10, 4.2)
+_MARKERS = "osD^vPXh<>d"
+_TOP = 6.0  # points of accuracy below the best that the close view shows
+
+
+class Drawing(NamedTuple):
+    """A figure and its words. name: of its files. caption: says what is to be seen to whoever cannot see it."""
+
+    name: str
+    title: str
+    caption: str
+    figure: "Figure"
+
+
+class Point(NamedTuple):
+    """One moment of a strategy, over its seeds."""
+
+    epoch: float
+    seconds: float
+    low: float
+    middle: float
+    high: float
+
+
+def draw_study(study: Study, table: Accuracies | None) -> Iterator[Drawing]:
+    """All figures that the study has data for; those of accuracies need a table."""
+    dense = [name for name in study.strategies if is_dense(name)]
+    if table is not None:
+        yield _draw_accuracy_over_epochs(study, table, [name for name in study.strategies if name not in dense])
+        if dense:
+            references = [name for name in ("advantage", "random") if name in study.strategies]
+            yield _draw_accuracy_over_seconds(study, table, references + dense)
+    yield _draw_entropy(study)
+    for name in study.strategies:
+        yield _draw_probabilities(study.of(name)[0])
+
+
+def save(drawing: Drawing, folder: Path) -> list[Path]:
+    """PNG and SVG. The SVG of equal data is equal to the byte: no date, no random names."""
+    from matplotlib import rc_context
+
+    paths = [folder / f"{drawing.name}.png", folder / f"{drawing.name}.svg"]
+    with rc_context({"svg.hashsalt": "advnas"}):
+        drawing.figure.savefig(paths[0], dpi=150)
+        drawing.figure.set_layout_engine("none")  # finding the places took longer than drawing: keep them
+        drawing.figure.savefig(paths[1], metadata={"Date": None})
+    return paths
+
+
+def is_dense(name: str) -> bool:
+    """Whether a step of theta executes all candidates, so that its epochs cost more than those of the others."""
+    return name in strategies.names() and strategies.strategy_type(name).architecture_operations is None
+
+
+def _draw_accuracy_over_epochs(study: Study, table: Accuracies, names: Sequence[str]) -> Drawing:
+    return Drawing(
+        "accuracy-over-epochs",
+        "Accuracy of the answer over the search",
+        f"Test accuracy that the table knows for the cell each search would answer with at that moment: "
+        f"the argmax of theta, for random search the process best. {_BANDS} One operation an edge is trained "
+        f"by all of these, so an epoch costs them about the same.",
+        _accuracy_figure(study, table, names, lambda point: point.epoch, "epoch, warm-up included"),
+    )
+
+
+def _draw_accuracy_over_seconds(study: Study, table: Accuracies, names: Sequence[str]) -> Drawing:
+    return Drawing(
+        "accuracy-over-seconds",
+        "Accuracy of the answer over search time",
+        f"Strategies that execute all operations of an edge (dashed), next to those that run one. {_BANDS} "
+        "Seconds are the median over the seeds and do not include the warm-up.",
+        _accuracy_figure(study, table, names, lambda point: point.seconds, "search time [s]"),
+    )
+
+
+_BANDS = "Lines are the median over the seeds, bands reach from the lowest to the highest."
+
+
+def _accuracy_figure(
+    study: Study, table: Accuracies, names: Sequence[str], place: Callable[[Point], float], label: str
+) -> "Figure":
+    from matplotlib.figure import Figure
+
+    curves = {name: _points(study.of(name), lambda run, record: _accuracy(run, record, table)) for name in names}
+    best = _best_accuracy(study.runs[0], table)
+    lowest = min((point.low for points in curves.values() for point in points), default=best)
+    figure = Figure(figsize=_SIZE, layout="constrained")
+    close_view_needed = lowest < best - _TOP
+    panels = figure.subplots(1, 2, width_ratios=(3, 2)) if close_view_needed else [figure.subplots()]
+    for axes in panels:
+        axes.axhline(best, color="#333333", lw=0.8, ls=(0, (1, 3)), label="best of all cells")
+        for number, (name, points) in enumerate(curves.items()):
+            _draw_curve(axes, name, number, points, place)
+        _finish(axes, label)
+    panels[0].set_ylabel("test accuracy of the answer [%]")
+    if close_view_needed:
+        panels[0].set(ylim=(best - _TOP, best + 0.2), title=f"the best {_TOP:.0f} points")
+        panels[1].set(title="the whole range")
+    _legend(figure, panels[0])
+    return figure
+
+
+def _draw_curve(
+    axes: "Axes", name: str, number: int, points: Sequence[Point], place: Callable[[Point], float]
+) -> None:
+    timed = [point for point in points if not math.isnan(place(point))]
+    places = [place(point) for point in timed]
+    lows, highs = [point.low for point in timed], [point.high for point in timed]
+    axes.fill_between(places, lows, highs, color=_look(name).color, alpha=0.1, lw=0)
+    _draw_line(axes, name, number, places, [point.middle for point in timed])
+
+
+def _draw_line(axes: "Axes", name: str, number: int, places: Sequence[float], values: Sequence[float]) -> None:
+    color, line, width = _look(name)
+    # Where lines coincide their markers lie in each other: later ones are smaller.
+    size = max(3.5, 8 - 0.5 * number)
+    marker = _MARKERS[number % len(_MARKERS)]
+    axes.plot(places, values, line, color=color, lw=width, marker=marker, markersize=size, label=name)
+
+
+def _draw_entropy(study: Study) -> Drawing:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=_SIZE, layout="constrained")
+    axes = figure.subplots()
+    for number, name in enumerate(study.strategies):
+        moments = _by_epoch(study.of(name))
+        means = [statistics.fmean(record.entropy for _, record in measured) for measured in moments.values()]
+        _draw_line(axes, name, number, list(moments), means)
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel("entropy of a decision [nats]")
+    _finish(axes, "epoch, warm-up included")
+    _legend(figure, axes)
+    return Drawing(
+        "entropy",
+        "Entropy of the architecture distribution",
+        "Mean over the decisions and the seeds. It starts at the logarithm of the number of operations, where "
+        "nothing is decided, and reaches 0 when every decision is certain.",
+        figure,
+    )
+
+
+def _draw_probabilities(run: Run) -> Drawing:
+    from matplotlib.figure import Figure
+
+    decisions = list(run.records[0].probabilities)
+    epochs = [record.epoch for record in run.records]
+    figure = Figure(figsize=_SIZE, layout="constrained")
+    columns = min(3, len(decisions))
+    grid = figure.subplots(-(-len(decisions) // columns), columns, sharex=True, sharey=True, squeeze=False)
+    for axes in grid.flat[len(decisions) :]:
+        axes.set_visible(False)
+    for axes, decision in zip(grid.flat, decisions, strict=False):
+        for operation in run.records[0].probabilities[decision]:
+            shares = [record.probabilities[decision][operation] for record in run.records]
+            axes.plot(epochs, shares, color=operation_color(operation), lw=1.6, label=operation, clip_on=False)
+        axes.set_title(decision, fontsize=9)
+        axes.set_ylim(0, 1)
+        _finish(axes, "")
+    figure.supxlabel("epoch, warm-up included", fontsize="medium")
+    figure.supylabel("probability", fontsize="medium")
+    _legend(figure, grid.flat[0])
+    return Drawing(
+        f"probabilities-{run.strategy}",
+        f"What {run.strategy} makes of every edge",
+        f"Probability of every operation at every decision in the run with seed {run.seed}.",
+        figure,
+    )
+
+
+def _finish(axes: "Axes", label: str) -> None:
+    axes.set_xlabel(label)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _legend(figure: "Figure", axes: "Axes") -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize=9)
+
+
+def _look(name: str) -> Look:
+    return look(name) if name in strategies.names() else Look("#333333", "-")
+
+
+def _points(runs: Sequence[Run], measure: Callable[[Run, Record], float | None]) -> list[Point]:
+    """Low, median and high over the runs that have measured something at an epoch."""
+    points = []
+    for epoch, measured in _by_epoch(runs).items():
+        values = [value for run, record in measured if (value := measure(run, record)) is not None]
+        seconds = [run.seconds[epoch] for run, _ in measured if epoch in run.seconds]
+        if values:
+            time = statistics.median(seconds) if seconds else math.nan
+            points.append(Point(epoch, time, min(values), statistics.median(values), max(values)))
+    return points
+
+
+def _by_epoch(runs: Sequence[Run]) -> dict[float, list[tuple[Run, Record]]]:
+    moments: dict[float, list[tuple[Run, Record]]] = {}
+    for run in runs:
+        for record in run.records:
+            moments.setdefault(record.epoch, []).append((run, record))
+    return dict(sorted(moments.items()))
+
+
+def _accuracy(run: Run, record: Record, table: Accuracies) -> float | None:
+    cell = run.answer(record)
+    return None if cell is None else table.accuracy(cell)
+
+
+def _best_accuracy(run: Run, table: Accuracies) -> float:
+    any_cell = run.records[0].argmax
+    return table.accuracy(any_cell) + table.regret(any_cell)

@@ -1,0 +1,244 @@
+"""A study folder in memory: what was asked, and what every run measured and found."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import cattrs
+
+from advnas import strategies
+from advnas.checkpoint import read_journal
+
+Cell = Mapping[str, str]
+
+
+class Entry(Protocol):
+    """What a table of accuracies knows about one cell, besides its accuracies."""
+
+    @property
+    def params(self) -> float:
+        """Weights of the network built from the cell, in millions."""
+
+
+class Accuracies(Protocol):
+    """A table that knows how good every cell is when it is trained alone."""
+
+    def accuracy(self, cell: Cell, dataset: str = "cifar10", split: str = "test") -> float:
+        """In percent."""
+
+    def percentile(self, cell: Cell, dataset: str = "cifar10", split: str = "test") -> float:
+        """Percent of all cells that are strictly worse."""
+
+    def regret(self, cell: Cell, dataset: str = "cifar10", split: str = "test") -> float:
+        """How many points of accuracy the best of all cells is ahead."""
+
+    def entry(self, cell: Cell) -> Entry:
+        """The row of the cell."""
+
+
+@dataclass(frozen=True)
+class ProcessBest:
+    """The architecture with the lowest loss of all that a search has drawn so far."""
+
+    architecture: Cell
+    loss: float
+
+
+@dataclass(frozen=True)
+class Record:
+    """One measurement during the search. epoch: counted from the beginning of the warm-up."""
+
+    epoch: float
+    step: int
+    entropy: float
+    probabilities: Mapping[str, Mapping[str, float]]
+    argmax: Cell
+    process_best: ProcessBest | None
+
+
+@dataclass(frozen=True)
+class Moment:
+    """How long a search had taken, warm-up not included, when it measured at that epoch."""
+
+    epoch: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a finished run leaves. saved_bytes: activations kept for the backward pass of one step."""
+
+    strategy: str
+    seed: int
+    argmax: Cell
+    process_best: ProcessBest | None
+    seconds: float
+    warmup_seconds: float
+    saved_bytes: float | None
+    provenance: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One strategy with one seed. seconds[epoch]: search time when the record of that epoch was taken."""
+
+    strategy: str
+    seed: int
+    records: tuple[Record, ...]
+    seconds: Mapping[float, float]
+    result: Result | None
+
+    @property
+    def name(self) -> str:
+        """The name of the run's folder."""
+        return f"{self.strategy}-{self.seed}"
+
+    @property
+    def finished(self) -> bool:
+        """Whether the search went to its end."""
+        return self.result is not None
+
+    @property
+    def latest(self) -> Record | Result:
+        """The result, or as long as there is none the last measurement."""
+        return self.result or self.records[-1]
+
+    def answer(self, found: Record | Result) -> Cell | None:
+        """The argmax; for random search, whose theta never moves, the process best (None before it has one)."""
+        return process_best(found) if self.strategy == "random" else found.argmax
+
+
+@dataclass(frozen=True)
+class Study:
+    """runs: by strategy, then by seed. skipped: run folders that have not measured anything yet."""
+
+    experiment: str
+    settings: Mapping[str, Any]
+    runs: tuple[Run, ...]
+    skipped: tuple[str, ...]
+
+    @property
+    def strategies(self) -> tuple[str, ...]:
+        """Every strategy that has a run, in the order of the strategies everywhere else."""
+        return tuple(dict.fromkeys(run.strategy for run in self.runs))
+
+    def of(self, strategy: str) -> tuple[Run, ...]:
+        """The runs of one strategy."""
+        return tuple(run for run in self.runs if run.strategy == strategy)
+
+    @property
+    def unfinished(self) -> tuple[Run, ...]:
+        """Runs that have measured something but left no result."""
+        return tuple(run for run in self.runs if not run.finished)
+
+    @property
+    def with_zero(self) -> bool:
+        """Whether a decision could choose the zero operation."""
+        return any("none" in candidates for candidates in self.runs[0].records[0].probabilities.values())
+
+
+def process_best(found: Record | Result) -> Cell | None:
+    """Its architecture, if there is one yet."""
+    return found.process_best.architecture if found.process_best else None
+
+
+def read_study(folder: Path) -> Study:
+    """Everything a report needs. Runs without a measurement are left out and named; what is broken is an error."""
+    asked = _read_settings(folder / "study.json")
+    folders = [path for path in folder.glob("runs/*") if path.is_dir()]
+    runs = {path.name: _read_run(path) for path in folders}
+    measured = [run for run in runs.values() if run.records]
+    if not measured:
+        raise ValueError(
+            f"{folder} has {len(runs)} runs and no measurement in any of them, so there is nothing to report yet. "
+            "Wait until a search has left its warm-up, or give the folder of another study."
+        )
+    return Study(
+        experiment=asked["experiment"],
+        settings=dict(_flat(asked["settings"])),
+        runs=tuple(sorted(measured, key=_place)),
+        skipped=tuple(sorted(name for name, run in runs.items() if not run.records)),
+    )
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{path.parent} is not a study: it has no {path.name}. Give the folder that a study was run in."
+        )
+    content = _read_json(path)
+    if not isinstance(content.get("experiment"), str) or not isinstance(content.get("settings"), dict):
+        raise ValueError(
+            f'{path} must hold {{"experiment": NAME, "settings": {{...}}}}, it holds {sorted(content)}. '
+            "Give the folder that a study was run in."
+        )
+    return content
+
+
+def _read_run(folder: Path) -> Run:
+    strategy, dash, seed = folder.name.rpartition("-")
+    if not (dash and strategy and seed.isdecimal()):
+        raise ValueError(f"{folder} is not a run: its name must be STRATEGY-SEED, like advantage-0. Move it away.")
+    result = _read_result(folder / "result.json")
+    if result and (result.strategy, result.seed) != (strategy, int(seed)):
+        raise ValueError(
+            f"{folder / 'result.json'} is of {result.strategy}-{result.seed}, but lies in {folder.name}. "
+            "Put it back where it belongs."
+        )
+    return Run(
+        strategy=strategy,
+        seed=int(seed),
+        records=tuple(_read_lines(folder / "records.jsonl", Record)),
+        seconds={moment.epoch: moment.seconds for moment in _read_lines(folder / "timing.jsonl", Moment)},
+        result=result,
+    )
+
+
+def _read_result(path: Path) -> Result | None:
+    return _structure(_read_json(path), Result, str(path)) if path.exists() else None
+
+
+_Content = TypeVar("_Content")
+
+
+def _read_lines(path: Path, kind: type[_Content]) -> Iterator[_Content]:
+    if path.exists():
+        for number, line in enumerate(read_journal(path), start=1):
+            yield _structure(line, kind, f"{path}, line {number}")
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"{path} is not JSON: {error}. Remove it, and run the study again to replace it."
+        ) from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} must hold a JSON object, it holds a {type(content).__name__}.")
+    return content
+
+
+def _structure(content: Any, kind: type[_Content], where: str) -> _Content:
+    try:
+        return _converter.structure(content, kind)
+    except (cattrs.BaseValidationError, ValueError, TypeError) as error:
+        raise ValueError(f"{where} cannot be read: {'; '.join(cattrs.transform_error(error))}.") from error
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def _place(run: Run) -> tuple[int, str, int]:
+    known = strategies.names()
+    return (known.index(run.strategy) if run.strategy in known else len(known), run.strategy, run.seed)
+
+
+_converter = cattrs.Converter()

@@ -1,0 +1,132 @@
+"""Carry out a study: strategies x seeds, in several processes, going on where an earlier start was stopped."""
+
+import multiprocessing
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from advnas import strategies
+from advnas.experiments.experiment import Experiment
+from advnas.studies.runs import run_folder, run_search, run_warmup, warmup_file
+
+
+@dataclass(frozen=True)
+class Job:
+    """One piece of work: the warm-up of a seed (strategy None), or the search of a strategy."""
+
+    strategy: str | None
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """How messages speak of it."""
+        return f"{self.strategy or 'warm-up'}, seed {self.seed}"
+
+    def is_done(self, study: Path) -> bool:
+        """Whether an earlier start finished it."""
+        if self.strategy is None:
+            return warmup_file(study, self.seed).exists()
+        return (run_folder(study, self.strategy, self.seed) / "result.json").exists()
+
+    def run(self, experiment: Experiment, study: Path) -> None:
+        """Do the work, or what is left of it."""
+        if self.strategy is None:
+            run_warmup(experiment, self.seed, study)
+        else:
+            run_search(experiment, self.strategy, self.seed, study)
+
+
+def plan(experiment: Experiment, names: Sequence[str], seeds: Sequence[int]) -> list[Job]:
+    """All jobs, seed by seed, so that a study that is cut short has whole seeds; warm-ups first."""
+    shared = experiment.warmup > 0 and any(_shares_warmup(name) for name in names)
+    warmups = [Job(None, seed) for seed in seeds] if shared else []
+    return warmups + [Job(name, seed) for seed in seeds for name in names]
+
+
+def execute(
+    experiment: Experiment,
+    jobs: Sequence[Job],
+    study: Path,
+    *,
+    processes: int = 1,
+    on_done: Callable[[Job], object] | None = None,
+) -> None:
+    """Run the jobs that are not done yet. A job that fails does not stop the others; its error comes at the end."""
+    left = [job for job in jobs if not job.is_done(study)]
+    failures: dict[Job, BaseException] = {}
+    if processes == 1:
+        _run_here(experiment, left, study, failures, on_done)
+    else:
+        _run_in_processes(experiment, left, study, processes, failures, on_done)
+    if failures:
+        reasons = "; ".join(f"{job.name}: {error or type(error).__name__}" for job, error in failures.items())
+        raise RuntimeError(f"{len(failures)} of {len(jobs)} runs failed. {reasons}")
+
+
+Failures = dict[Job, BaseException]
+OnDone = Callable[[Job], object] | None
+
+
+def _run_here(experiment: Experiment, left: list[Job], study: Path, failures: Failures, on_done: OnDone) -> None:
+    for job in left:
+        if _is_hopeless(job, failures):
+            continue
+        try:
+            job.run(experiment, study)
+        except (ArithmeticError, ValueError, RuntimeError) as error:
+            failures[job] = error
+        else:
+            if on_done is not None:
+                on_done(job)
+
+
+def _run_in_processes(
+    experiment: Experiment, left: list[Job], study: Path, processes: int, failures: Failures, on_done: OnDone
+) -> None:
+    keep_freed_memory()
+    context = multiprocessing.get_context("spawn")
+    threads = max(1, (os.cpu_count() or 1) // processes)
+    waiting, running = list(left), dict[Future[None], Job]()
+    with ProcessPoolExecutor(processes, context, torch.set_num_threads, (threads,)) as pool:
+        while waiting or running:
+            for job in [job for job in waiting if _may_start(job, waiting, running)][: processes - len(running)]:
+                waiting.remove(job)
+                if not _is_hopeless(job, failures):
+                    running[pool.submit(job.run, experiment, study)] = job
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                job = running.pop(future)
+                error = future.exception()
+                if isinstance(error, BrokenProcessPool):
+                    raise RuntimeError("A process of the study died. Start the same command again: it goes on.")
+                if error is not None:
+                    failures[job] = error
+                elif on_done is not None:
+                    on_done(job)
+
+
+def keep_freed_memory() -> None:
+    """Tell glibc in the processes to come not to give memory back between steps: a tenth of a step's time."""
+    os.environ.setdefault("MALLOC_TRIM_THRESHOLD_", str(2**31 - 1))
+    os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(2**30))
+
+
+def _shares_warmup(name: str) -> bool:
+    return strategies.strategy_type(name).weight_operations == 1
+
+
+def _needs_warmup(job: Job) -> bool:
+    return job.strategy is not None and _shares_warmup(job.strategy)
+
+
+def _may_start(job: Job, waiting: list[Job], running: dict[Future[None], Job]) -> bool:
+    return not _needs_warmup(job) or Job(None, job.seed) not in {*waiting, *running.values()}
+
+
+def _is_hopeless(job: Job, failures: Failures) -> bool:
+    """Its warm-up failed, which is said already."""
+    return _needs_warmup(job) and Job(None, job.seed) in failures

@@ -1,0 +1,186 @@
+"""One run of a study: a search that leaves records, checkpoints and a result, and can be killed at any time."""
+
+import json
+import time
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from advnas.checkpoint import Checkpoints, load_checkpoint, save_checkpoint, write_atomically
+from advnas.experiments.experiment import Experiment
+from advnas.memory import saved_bytes
+from advnas.search import Search
+from advnas.studies.results import provenance
+
+_MEMORY_DRAWS = 4
+
+
+def run_folder(study: Path, strategy: str, seed: int) -> Path:
+    """Where a run keeps its files."""
+    return study / "runs" / f"{strategy}-{seed}"
+
+
+def warmup_file(study: Path, seed: int) -> Path:
+    """The weights after the warm-up that the sparse strategies of a seed share."""
+    return study / "warmup" / f"{seed}.pt"
+
+
+def shares_warmup(search: Search) -> bool:
+    """Strategies that train one drawn operation an edge do the same while theta is fixed."""
+    return search.strategy.weight_operations == 1
+
+
+def run_warmup(experiment: Experiment, seed: int, study: Path) -> None:
+    """Train the weights while theta is fixed and uniform, once for all strategies that do this alike."""
+    target = warmup_file(study, seed)
+    if target.exists():
+        return
+    search, checkpoints, clock = (
+        experiment.make_search("random", seed),
+        Checkpoints(target.with_suffix("")),
+        _Clock(),
+    )
+    saved = checkpoints.latest()
+    if saved is not None:
+        search.restore(saved["search"])
+        clock = _Clock(saved["seconds"])
+    while search.weight_steps < experiment.warmup:
+        search.turn(*experiment.losses(search, seed))
+        if search.weight_steps % experiment.record_every == 0:
+            checkpoints.save({"search": search.state(), "seconds": clock.seconds}, search.weight_steps)
+    save_checkpoint(target, {"weights": search.state()["weights"], "seconds": clock.seconds})
+    checkpoints.clear()
+
+
+def run_search(experiment: Experiment, strategy: str, seed: int, study: Path) -> None:
+    """Search from the end of the warm-up on; leaves `result.json` when it is done, and does nothing if it was."""
+    folder = run_folder(study, strategy, seed)
+    if (folder / "result.json").exists():
+        return
+    search, checkpoints = experiment.make_search(strategy, seed), Checkpoints(folder)
+    log = _Log(folder, checkpoints.latest())
+    if log.state is not None:
+        search.restore(log.state)
+    elif shares_warmup(search) and experiment.warmup:
+        warm = load_checkpoint(warmup_file(study, seed))
+        search.adopt_weights(warm["weights"])
+        log.warmup_seconds = warm["seconds"]
+    log.start()
+    _go(experiment, search, seed, log, checkpoints)
+    result = {
+        "strategy": strategy,
+        "seed": seed,
+        "argmax": dict(search.argmax()),
+        "process_best": _process_best(search),
+        "seconds": log.seconds,
+        "warmup_seconds": log.warmup_seconds,
+        "saved_bytes": _memory(experiment, strategy, seed),
+        "provenance": provenance(),
+    }
+    write_atomically(folder / "result.json", json.dumps(result, indent=1) + "\n")
+    checkpoints.clear()
+
+
+def read_results(study: Path) -> list[dict[str, Any]]:
+    """What the finished runs of a study found, ordered by strategy and seed."""
+    results = [json.loads(path.read_text(encoding="utf-8")) for path in (study / "runs").glob("*/result.json")]
+    return sorted(results, key=lambda result: (result["strategy"], result["seed"]))
+
+
+def _go(experiment: Experiment, search: Search, seed: int, log: "_Log", checkpoints: Checkpoints) -> None:
+    losses: list[float] = []
+    while True:
+        taken = search.weight_steps
+        if taken == experiment.warmup and not log.records:
+            log.end_warmup()
+            log.record(experiment, search, losses)
+        if taken >= experiment.steps:
+            return
+        losses += [step.loss for step in search.turn(*experiment.losses(search, seed))[1:]]
+        if search.weight_steps % experiment.record_every == 0 or search.weight_steps == experiment.steps:
+            if search.weight_steps > experiment.warmup:
+                log.record(experiment, search, losses)
+            losses = []
+            checkpoints.save(log.checkpoint(search), search.weight_steps)
+
+
+class _Clock:
+    """Seconds at work, over all the times a run was started."""
+
+    def __init__(self, before: float = 0.0) -> None:
+        self._start = time.perf_counter() - before
+
+    @property
+    def seconds(self) -> float:
+        return round(time.perf_counter() - self._start, 3)
+
+
+class _Log:
+    """Records of a run. Times stand in a file of their own: the records of equal runs are equal to the byte."""
+
+    def __init__(self, folder: Path, saved: Mapping[str, Any] | None) -> None:
+        self._folder = folder
+        self.state = None if saved is None else saved["search"]
+        self.records: list[dict[str, Any]] = [] if saved is None else saved["records"]
+        self._timing: list[dict[str, float]] = [] if saved is None else saved["timing"]
+        self.warmup_seconds: float = 0.0 if saved is None else saved["warmup_seconds"]
+        self._before: float = 0.0 if saved is None else saved["seconds"]
+
+    def start(self) -> None:
+        self._clock = _Clock(self._before)
+
+    @property
+    def seconds(self) -> float:
+        return self._clock.seconds
+
+    def end_warmup(self) -> None:
+        """A strategy with a warm-up of its own: what was spent so far is not the search."""
+        self.warmup_seconds = self.warmup_seconds or self._clock.seconds
+        self._clock = _Clock()
+
+    def record(self, experiment: Experiment, search: Search, losses: list[float]) -> None:
+        epoch = search.weight_steps / experiment.steps_per_epoch
+        self.records.append(
+            {
+                "epoch": epoch,
+                "step": search.weight_steps,
+                "entropy": search.distribution.entropy().mean().item(),
+                "loss": sum(losses) / len(losses) if losses else None,
+                "argmax": dict(search.argmax()),
+                "process_best": _process_best(search),
+                "probabilities": search.probabilities(),
+            }
+        )
+        self._timing.append({"epoch": epoch, "seconds": self.seconds})
+        for name, lines in (("records", self.records), ("timing", self._timing)):
+            text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+            write_atomically(self._folder / f"{name}.jsonl", text)
+
+    def checkpoint(self, search: Search) -> dict[str, Any]:
+        return {
+            "search": search.state(),
+            "records": self.records,
+            "timing": self._timing,
+            "warmup_seconds": self.warmup_seconds,
+            "seconds": self.seconds,
+        }
+
+
+def _process_best(search: Search) -> dict[str, Any] | None:
+    best = search.process_best
+    return None if best is None else {"architecture": dict(best.architecture), "loss": best.loss}
+
+
+def _memory(experiment: Experiment, strategy: str, seed: int) -> int:
+    """What the larger of the two kinds of step keeps for its backward pass: the mean over a few uniform draws."""
+    search = experiment.make_search(strategy, seed)
+    kept = []
+    for _ in range(_MEMORY_DRAWS):
+        training, validation = experiment.losses(search, seed)
+        steps = (
+            partial(search.weight_step, training),
+            partial(search.architecture_step, validation(), training_loss_of=training),
+        )
+        kept.append(max(saved_bytes(step) for step in steps))
+    return sum(kept) // len(kept)

@@ -1,0 +1,44 @@
+"""The quick CIFAR-10 study on made-up images, as a program that a test can kill: python study_to_kill.py FOLDER."""
+
+import sys
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+
+from advnas.experiments.cifar10 import PRESETS, Cifar10, _loss_on
+from advnas.randomness import generator
+from advnas.studies.execute import execute, plan
+from advnas.tasks.cifar10 import Images
+from advnas.tasks.image_stream import ImageStream
+
+STRATEGIES = ["advantage", "parsec", "darts"]
+
+
+@lru_cache
+def stream(seed, images):
+    random = generator(seed)
+    pixels = torch.randint(256, (images, 3, 32, 32), dtype=torch.uint8, generator=random)
+    labels = torch.randint(10, (images,), generator=random)
+    return ImageStream(Images(pixels, labels), torch.arange(images), batch=64, seed=seed)
+
+
+class MadeUp(Cifar10):
+    """The same study without its data."""
+
+    def losses(self, search, seed):
+        training, validation = stream(seed, self.settings.images), stream(seed + 1, self.settings.images)
+        return (
+            _loss_on(training.batch(search.weight_steps)),
+            lambda: _loss_on(validation.batch(search.architecture_steps)),
+        )
+
+
+def run(folder):
+    torch.set_num_threads(1)
+    experiment = MadeUp(PRESETS["quick"], Path())
+    execute(experiment, plan(experiment, STRATEGIES, [3]), folder)
+
+
+if __name__ == "__main__":
+    run(Path(sys.argv[1]))

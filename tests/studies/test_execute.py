@@ -1,0 +1,76 @@
+from pathlib import Path
+
+import pytest
+
+from advnas.experiments.cifar10 import PRESETS, Cifar10
+from advnas.studies import execute as module
+from advnas.studies.execute import Job, execute, plan
+from advnas.studies.runs import run_folder, warmup_file
+
+EXPERIMENT = Cifar10(PRESETS["quick"], Path("nowhere"))
+
+
+def note_done(job, study):
+    path = warmup_file(study, job.seed) if job.strategy is None else run_folder(study, *vars(job).values())
+    path = path if job.strategy is None else path / "result.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+
+
+def test_warm_ups_come_first_and_then_seed_by_seed():
+    jobs = plan(EXPERIMENT, ["advantage", "darts"], [0, 1])
+    assert [(job.strategy, job.seed) for job in jobs] == [
+        (None, 0),
+        (None, 1),
+        ("advantage", 0),
+        ("darts", 0),
+        ("advantage", 1),
+        ("darts", 1),
+    ]
+
+
+def test_dense_strategies_alone_need_no_shared_warm_up():
+    assert [job.strategy for job in plan(EXPERIMENT, ["darts", "snas"], [0])] == ["darts", "snas"]
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """Jobs that are carried out, without the work."""
+    names = []
+
+    def run(job, experiment, study):
+        if job.seed == 13:
+            raise ValueError("an unlucky seed")
+        names.append(job.name)
+        note_done(job, study)
+
+    monkeypatch.setattr(module.Job, "run", run)
+    return names
+
+
+def test_finished_jobs_are_skipped_when_a_study_is_started_again(tmp_path, ran):
+    jobs = plan(EXPERIMENT, ["random", "advantage"], [0])
+    note_done(jobs[1], tmp_path)
+    done = []
+    execute(EXPERIMENT, jobs, tmp_path, on_done=done.append)
+    assert ran == ["warm-up, seed 0", "advantage, seed 0"]
+    assert done == [jobs[0], jobs[2]]
+    execute(EXPERIMENT, jobs, tmp_path)
+    assert len(ran) == 2
+
+
+def test_a_failing_run_does_not_stop_the_others_and_is_told_at_the_end(tmp_path, ran):
+    jobs = plan(EXPERIMENT, ["random", "darts"], [13, 14])
+    with pytest.raises(
+        RuntimeError, match=r"2 of 6 runs failed. warm-up, seed 13: an unlucky seed; darts, "
+    ):
+        execute(EXPERIMENT, jobs, tmp_path)
+    assert ran == ["warm-up, seed 14", "random, seed 14", "darts, seed 14"]
+
+
+def test_a_search_waits_for_its_warm_up():
+    warmup, search, dense = Job(None, 0), Job("advantage", 0), Job("darts", 0)
+    assert not module._may_start(search, [warmup], {})
+    assert not module._may_start(search, [], {object(): warmup})
+    assert module._may_start(search, [], {})
+    assert module._may_start(dense, [warmup], {})
