@@ -16,6 +16,7 @@ from advnas import __version__
 
 if TYPE_CHECKING:
     from advnas.benchmarks.nasbench201 import Table
+    from advnas.experiments.experiment import Experiment as Study
     from advnas.experiments.toy import ToySearch, ToySettings
     from advnas.reports.tables import Curves
     from advnas.studies.execute import Job
@@ -240,16 +241,13 @@ def print_theory() -> None:
 def run_cifar10_study(study: Cifar10) -> None:
     """Run what is missing, then show every run."""
     from advnas import strategies
+    from advnas.data_folder import data_folder
     from advnas.experiments import cifar10
     from advnas.search import check_count
     from advnas.studies.execute import execute, plan
     from advnas.studies.results import claim_folder
-    from advnas.tasks.downloads import data_folder
 
     settings = replace(cifar10.PRESETS[study.preset], zero=study.zero)
-    if study.show:
-        _show_settings(f"cifar10, {study.preset}", settings)
-        return
     names = list(dict.fromkeys(study.strategies)) or list(cifar10.STRATEGIES)
     for name in names:
         strategies.strategy_type(name)
@@ -257,6 +255,9 @@ def run_cifar10_study(study: Cifar10) -> None:
     count = cifar10.SEEDS[study.preset] if study.seeds is None else check_count("--seeds", study.seeds)
     processes = check_count("--jobs", study.jobs)
     experiment = cifar10.Cifar10(settings, data_folder(study.data_folder))
+    if study.show:
+        _show_settings(f"cifar10, {study.preset}", experiment, names, count)
+        return
     experiment.check()
     folder = study.folder or Path("runs") / f"cifar10-{study.preset}{'-zero' if study.zero else ''}"
     claim_folder(folder, experiment.name, settings)
@@ -265,13 +266,24 @@ def run_cifar10_study(study: Cifar10) -> None:
     _show_runs(folder, experiment.data_folder, as_json=study.json)
 
 
-def _show_settings(title: str, settings: object) -> None:
+def _show_settings(title: str, experiment: "Study", names: Sequence[str], seeds: int) -> None:
     import rich
     from rich.table import Table
 
     table = Table("setting", "value", title=title)
-    for field in fields(settings):  # type: ignore[arg-type]
-        table.add_row(field.name, str(getattr(settings, field.name)))
+    for field in fields(experiment.settings):
+        table.add_row(field.name, str(getattr(experiment.settings, field.name)))
+    table.add_section()
+    table.add_row("strategies", ", ".join(names))
+    table.add_row("seeds", str(seeds))
+    table.add_row("steps", f"{experiment.steps:,}, {experiment.steps_per_epoch:,} an epoch")
+    table.add_row(
+        "theta fixed", f"for the first {experiment.warmup:,}, the same for all sparse strategies of a seed"
+    )
+    table.add_row(
+        "each step after", "one of the weights (SGD, Nesterov), one of theta (Adam), on a half of the data each"
+    )
+    table.add_row("learning rates", "annealed to 0 along a cosine")
     rich.print(table)
 
 
@@ -322,8 +334,8 @@ _ACCURACIES = ("argmax_accuracy", "process_best_accuracy")
 
 def write_study_report(report: Report) -> None:
     """Everything that can be made from the records; accuracies where the benchmark's table is at hand."""
+    from advnas.data_folder import data_folder
     from advnas.reports.page import write_report
-    from advnas.tasks.downloads import data_folder
 
     known = _known_accuracies(data_folder(report.data_folder))
     if known is None:
@@ -347,7 +359,7 @@ def query_benchmark(query: Query) -> None:
     from rich.table import Table
 
     from advnas.benchmarks import nasbench201
-    from advnas.tasks.downloads import data_folder
+    from advnas.data_folder import data_folder
 
     table = nasbench201.load(nasbench201.find(data_folder(query.data_folder)))
     found = nasbench201.query(table, query.cell, query.dataset)
@@ -368,7 +380,8 @@ def show_data(folder: Path | None) -> None:
     import rich
     from rich.table import Table
 
-    from advnas.tasks.downloads import data_folder, status
+    from advnas.data_folder import data_folder
+    from advnas.tasks.downloads import status
 
     where = data_folder(folder)
     table = Table("data", "state", "what", title=f"Data in {where}")
@@ -382,7 +395,8 @@ def get_data(wanted: DataGet) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-    from advnas.tasks.downloads import data_folder, get
+    from advnas.data_folder import data_folder
+    from advnas.tasks.downloads import get
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:

@@ -142,3 +142,13 @@ def study_folder(tmp_path_factory):
         ("advantage", "proxyless", "darts", "random"),
         unfinished=("proxyless-1",),
     )
+
+
+@pytest.fixture(scope="session")
+def report(study_folder, accuracies):
+    """The files of the report on that study; the page comes first."""
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("jinja2")
+    from advnas.reports.page import write_report
+
+    return write_report(study_folder, accuracies)

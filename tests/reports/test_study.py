@@ -1,8 +1,20 @@
+import csv
+import io
 import json
 
+import numpy as np
 import pytest
 
 from advnas.reports.study import process_best, read_study
+from advnas.reports.tables import (
+    paper_numbers,
+    run_numbers,
+    runs_csv,
+    spread,
+    study_markdown,
+    study_table,
+    summary_csv,
+)
 
 
 def rewrite(path, **changes):
@@ -118,3 +130,86 @@ def test_a_folder_that_is_no_run_is_refused(name, write_study, tmp_path):
     (write_study(tmp_path) / "runs" / name).mkdir()
     with pytest.raises(ValueError, match="must be STRATEGY-SEED"):
         read_study(tmp_path)
+
+
+def test_numbers_of_a_run(study_folder, accuracies):
+    run = read_study(study_folder).of("advantage")[1]
+    numbers = run_numbers(run, accuracies)
+    assert numbers["argmax_accuracy"] == accuracies.accuracy(run.result.argmax)
+    assert numbers["process_best_params"] == accuracies.entry(process_best(run.result)).params
+    assert numbers["regret"] == accuracies.regret(run.result.argmax)
+    assert numbers["seconds"] == run.result.seconds
+    assert numbers["saved_mib"] == run.result.saved_bytes / 2**20
+
+
+def test_the_argmax_of_random_search_is_no_number(study_folder, accuracies):
+    run = read_study(study_folder).of("random")[0]
+    numbers = run_numbers(run, accuracies)
+    assert numbers["argmax_accuracy"] is None
+    assert numbers["percentile"] == accuracies.percentile(process_best(run.result))
+
+
+def test_without_a_table_the_costs_are_still_known(study_folder):
+    run = read_study(study_folder).runs[0]
+    known = {key for key, value in run_numbers(run, None).items() if value is not None}
+    assert known == {"seconds", "saved_mib"}
+
+
+def test_the_spread_is_that_of_the_population():
+    values = [90.0, 93.0, None, 94.0]
+    assert spread(values) == pytest.approx((np.mean([90, 93, 94]), np.std([90, 93, 94])))
+    assert spread([None]) is None
+
+
+@pytest.mark.parametrize(("zero", "mean"), [(False, 93.76), (True, 93.63)])
+def test_the_paper_is_quoted_for_the_same_space(zero, mean, write_study, tmp_path):
+    study = read_study(write_study(tmp_path, zero=zero))
+    assert paper_numbers(study, "advantage")["argmax_accuracy"].mean == mean
+    assert paper_numbers(study, "random") == {}
+    assert "process_best_accuracy" not in paper_numbers(study, "proxyless")
+
+
+def test_the_table_is_of_finished_runs_next_to_the_paper(study_folder, accuracies):
+    study = read_study(study_folder)
+    table = study_table(study, accuracies)
+    advantage, proxyless, darts, random = table.rows
+    assert advantage.values[0].paper == "93.76 ± 0.00"
+    assert (proxyless.runs, proxyless.in_paper) == ("1 of 2", True)
+    assert (darts.runs, darts.in_paper) == ("2", False)
+    assert random.values[0].ours == ""
+
+
+def test_columns_that_nobody_has_a_number_for_are_left_out(study_folder):
+    assert [column.key for column in study_table(read_study(study_folder), None).columns] == [
+        "seconds",
+        "saved_mib",
+    ]
+
+
+def test_the_markdown_table_has_a_column_of_the_paper_beside_ours(study_folder, accuracies):
+    lines = study_markdown(study_table(read_study(study_folder), accuracies)).splitlines()
+    assert lines[0].startswith(
+        "| strategy | runs | accuracy of the argmax [%] | paper | its parameters [M] | paper |"
+    )
+    assert len({line.count("|") for line in lines}) == 1
+    assert "| 93.76 ± 0.00 |" in lines[2]
+
+
+def test_the_spreadsheet_of_runs_has_plain_numbers(study_folder, accuracies):
+    study = read_study(study_folder)
+    lines = list(csv.DictReader(io.StringIO(runs_csv(study, accuracies))))
+    assert [(line["strategy"], line["seed"]) for line in lines] == [
+        (run.strategy, str(run.seed)) for run in study.runs
+    ]
+    assert float(lines[0]["regret"]) == run_numbers(study.runs[0], accuracies)["regret"]
+    assert [line["finished"] for line in lines] == ["1", "1", "1", "0", "1", "1", "1", "1"]
+    assert lines[-1]["argmax_accuracy"] == ""
+
+
+def test_the_summary_has_one_line_a_strategy(study_folder, accuracies):
+    study = read_study(study_folder)
+    lines = list(csv.DictReader(io.StringIO(summary_csv(study, accuracies))))
+    assert [line["strategy"] for line in lines] == list(study.strategies)
+    assert float(lines[0]["seconds_mean"]) == pytest.approx(np.mean([run.result.seconds for run in study.runs[:2]]))
+    assert float(lines[0]["paper_process_best_params_std"]) == 0.11
+    assert (lines[1]["runs"], lines[1]["finished"]) == ("2", "1")

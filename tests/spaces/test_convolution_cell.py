@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 from advnas import Architecture, Choice, Draw, Search, SearchSpace, Zero
 from advnas.spaces.convolution_cell import EDGES, Cell, ConvolutionCellNetwork, ReLUConvBN
@@ -195,3 +196,27 @@ def test_an_architecture_step_keeps_less_than_a_weight_step():
     search.weight_step(measured("weights"))
     search.architecture_step(measured("architecture"))
     assert sizes["architecture"] < 0.8 * sizes["weights"]
+
+
+# Costs, against the benchmark's table
+
+
+@pytest.mark.parametrize("count", [5, pytest.param(200, marks=pytest.mark.slow)])
+def test_parameters_and_multiply_adds_are_those_of_the_table_for_random_cells_and_the_extremes(count):
+    with torch.device("meta"):
+        space = SearchSpace(ConvolutionCellNetwork(zero=True, affine=True))
+        images = torch.empty(1, 3, 32, 32)
+    random = torch.Generator().manual_seed(0)
+    operations = space.decisions[0].operations
+    extremes = [[operation] * 6 for operation in operations]
+    drawn = [[operations[k] for k in torch.randint(5, (6,), generator=random).tolist()] for _ in range(count)]
+    for cell in extremes + drawn:
+        network = space.derive(architecture(*cell)).eval()
+        with FlopCounterMode(display=False) as counter:
+            network(images)
+        large, small = cell.count("nor_conv_3x3"), cell.count("nor_conv_1x1")
+        parameters = sum(parameter.numel() for parameter in network.parameters())
+        assert round(parameters / 1e6, 6) == round(0.073306 + 0.24304 * large + 0.028 * small, 6)
+        # The table counts the classifier's biases too.
+        multiply_adds = counter.get_total_flops() // 2 + network.classifier.out_features
+        assert round(multiply_adds / 1e6, 5) == round(7.78305 + 35.38944 * large + 3.93216 * small, 5)

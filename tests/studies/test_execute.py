@@ -61,9 +61,7 @@ def test_finished_jobs_are_skipped_when_a_study_is_started_again(tmp_path, ran):
 
 def test_a_failing_run_does_not_stop_the_others_and_is_told_at_the_end(tmp_path, ran):
     jobs = plan(EXPERIMENT, ["random", "darts"], [13, 14])
-    with pytest.raises(
-        RuntimeError, match=r"2 of 6 runs failed. warm-up, seed 13: an unlucky seed; darts, "
-    ):
+    with pytest.raises(RuntimeError, match=r"2 of 6 runs failed. warm-up, seed 13: an unlucky seed; darts, "):
         execute(EXPERIMENT, jobs, tmp_path)
     assert ran == ["warm-up, seed 14", "random, seed 14", "darts, seed 14"]
 

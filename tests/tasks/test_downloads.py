@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from advnas.tasks import cifar10, downloads
-from advnas.tasks.downloads import SOURCES, Source, data_folder, download, get, status
+from advnas.tasks.downloads import SOURCES, Source, download, get, status
 
 CONTENT = bytes(range(256)) * 4_000
 HALF = len(CONTENT) // 2
@@ -215,18 +215,6 @@ def test_an_unknown_dataset_is_refused_with_a_hint(tmp_path, name, hint):
 def test_the_official_address_goes_with_the_official_hash():
     assert SOURCES["cifar10"].md5 == "c32a1d4ab5d03f1284b67883e8d87530"
     assert SOURCES["cifar10"].url.endswith(Path(SOURCES["cifar10"].file).name)
-
-
-def test_the_data_folder_is_the_given_one_else_that_of_the_environment_else_the_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", "/home/somebody")
-    monkeypatch.delenv("ADVNAS_DATA", raising=False)
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    assert data_folder() == Path("/home/somebody/.cache/advnas")
-    monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
-    assert data_folder() == Path("/cache/advnas")
-    monkeypatch.setenv("ADVNAS_DATA", "~/data")
-    assert data_folder(None) == Path("/home/somebody/data")
-    assert data_folder(tmp_path) == tmp_path
 
 
 def states(folder):

@@ -7,7 +7,6 @@ the benchmark, which trained each of them; merging them is not the business of t
 import difflib
 import gzip
 import itertools
-import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from advnas.checkpoint import write_atomically
 
 if TYPE_CHECKING:
     from advnas.architecture import Architecture
@@ -134,7 +135,7 @@ class Table:
         lines = [_HEADER, *(f"{cell},{_format(row)}" for cell, row in rows), ""]
         content = "\n".join(lines).encode()
         # mtime=0: by default gzip would write the time of day into the file.
-        _write_atomically(path, gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+        write_atomically(path, gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
 
     def __len__(self) -> int:
         return len(self.cells)
@@ -328,7 +329,7 @@ def _read(path: Path) -> str:
 def _parse_line(line: str, number: int) -> tuple[str, list[float]]:
     cell, *fields = line.split(",")
     if len(fields) != len(DECIMALS):
-        raise ValueError(f"line {number} has {len(fields) + 1} fields and not {len(DECIMALS) + 1}: {line[:120]!r}.")
+        raise ValueError(f"line {number} does not have {len(DECIMALS) + 1} fields: {line[:120]!r}.")
     return cell, [_parse_number(text, number) for text in fields]
 
 
@@ -346,16 +347,3 @@ def _format(row: Sequence[float]) -> str:
 def _digits(number: float, decimals: int) -> str:
     text = f"{number:.{decimals}f}"
     return text if float(text) == number else repr(number)
-
-
-def _write_atomically(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with draft.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)

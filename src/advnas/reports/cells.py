@@ -18,10 +18,10 @@ _COLORS = {
     "nor_conv_3x3": "#c1121f",
     "avg_pool_3x3": "#2a7d3f",
     "max_pool_3x3": "#7fa327",
-    "sep_conv_3x3": "#b5367f",
-    "sep_conv_5x5": "#e08bb8",
-    "dil_conv_3x3": "#6a4c93",
-    "dil_conv_5x5": "#a68ccc",
+    "sep_conv_3x3": "#8f1f63",
+    "sep_conv_5x5": "#d1569a",
+    "dil_conv_3x3": "#5b3f8c",
+    "dil_conv_5x5": "#8d6cc4",
 }
 _COLORS_OF_OTHERS = ("#00797a", "#8a5a2b", "#4a5a00", "#5b6b8c", "#9c4a4a")
 

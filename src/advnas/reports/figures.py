@@ -40,7 +40,7 @@ class Point(NamedTuple):
 
 
 def draw_study(study: Study, table: Accuracies | None) -> Iterator[Drawing]:
-    """All figures that the study has data for; those of accuracies need a table."""
+    """What the searches answer and how sure they are, over all seeds; accuracies need a table."""
     dense = [name for name in study.strategies if is_dense(name)]
     if table is not None:
         yield _draw_accuracy_over_epochs(study, table, [name for name in study.strategies if name not in dense])
@@ -48,8 +48,13 @@ def draw_study(study: Study, table: Accuracies | None) -> Iterator[Drawing]:
             references = [name for name in ("advantage", "random") if name in study.strategies]
             yield _draw_accuracy_over_seconds(study, table, references + dense)
     yield _draw_entropy(study)
+
+
+def draw_probabilities(study: Study) -> Iterator[Drawing]:
+    """What happens at every decision, in the first run of every strategy but random, whose theta never moves."""
     for name in study.strategies:
-        yield _draw_probabilities(study.of(name)[0])
+        if name != "random":
+            yield _draw_probabilities(study.of(name)[0])
 
 
 def save(drawing: Drawing, folder: Path) -> list[Path]:
@@ -73,9 +78,8 @@ def _draw_accuracy_over_epochs(study: Study, table: Accuracies, names: Sequence[
     return Drawing(
         "accuracy-over-epochs",
         "Accuracy of the answer over the search",
-        f"Test accuracy that the table knows for the cell each search would answer with at that moment: "
-        f"the argmax of theta, for random search the process best. {_BANDS} One operation an edge is trained "
-        f"by all of these, so an epoch costs them about the same.",
+        "Test accuracy that the table knows for the cell each search would answer with at that moment: the argmax "
+        f"of theta, for random search the process best. {_BANDS} All of these train one operation an edge at a time.",
         _accuracy_figure(study, table, names, lambda point: point.epoch, "epoch, warm-up included"),
     )
 

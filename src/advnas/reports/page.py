@@ -1,7 +1,7 @@
 """The report of a study: one HTML page that needs nothing beside it, and its parts as files."""
 
 import base64
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
@@ -43,11 +43,13 @@ def write_report(folder: Path, table: Accuracies | None) -> list[Path]:
     written = [report / name for name in texts]
     for path in written:
         write_atomically(path, texts[path.name])
-    pictures, paths = _draw(study, table, report)
-    found, cell_paths = _draw_cells(study, table, report)
+    curves, curve_files = _draw(figures.draw_study(study, table), report)
+    decisions, decision_files = _draw(figures.draw_probabilities(study), report)
+    found, cell_files = _draw_cells(study, table, report)
     page = report / "index.html"
-    write_atomically(page, _render(study, table, numbers, pictures, found))
-    return [page, *written, *paths, *cell_paths]
+    pictures = {"curves": curves, "decisions": decisions, "cells": found}
+    write_atomically(page, _render(study, summary(study, table), numbers, pictures))
+    return [page, *written, *curve_files, *decision_files, *cell_files]
 
 
 def summary(study: Study, table: Accuracies | None) -> list[str]:
@@ -100,9 +102,9 @@ def _seeds(values: Sequence[float]) -> str:
     return f"{len(values)} seed{'' if len(values) == 1 else 's'}"
 
 
-def _draw(study: Study, table: Accuracies | None, report: Path) -> tuple[list[Picture], list[Path]]:
+def _draw(drawings: Iterable[figures.Drawing], report: Path) -> tuple[list[Picture], list[Path]]:
     pictures, paths = [], []
-    for drawing in figures.draw_study(study, table):
+    for drawing in drawings:
         png, svg = figures.save(drawing, report)
         pictures.append(Picture(drawing.title, drawing.caption, _data_uri(svg)))
         paths += [png, svg]
@@ -131,9 +133,7 @@ def _data_uri(svg: Path) -> str:
     return f"data:image/svg+xml;base64,{base64.b64encode(svg.read_bytes()).decode()}"
 
 
-def _render(
-    study: Study, table: Accuracies | None, numbers: StudyTable, pictures: list[Picture], found: list[Picture]
-) -> str:
+def _render(study: Study, sentences: list[str], numbers: StudyTable, pictures: dict[str, list[Picture]]) -> str:
     from jinja2 import Environment, StrictUndefined  # an optional dependency: the `reports` extra
 
     # Everything on the page comes from files that somebody may have sent: escape all of it.
@@ -141,10 +141,9 @@ def _render(
     template = resources.files("advnas.reports").joinpath("page.html.j2").read_text(encoding="utf-8")
     return environment.from_string(template).render(
         study=study,
-        summary=summary(study, table),
+        summary=sentences,
         numbers=numbers,
-        in_paper=any(value.paper for row in numbers.rows for value in row.values),
-        pictures=pictures,
-        cells=found,
+        in_paper=any(row.in_paper for row in numbers.rows),
         runs=[(run, run_numbers(run, None)["seconds"]) for run in study.runs],
+        **pictures,
     )

@@ -51,6 +51,11 @@ class StudyRow(NamedTuple):
     runs: str
     values: tuple[Value, ...]
 
+    @property
+    def in_paper(self) -> bool:
+        """Whether the paper has a number for any of these columns."""
+        return any(value.paper for value in self.values)
+
 
 @dataclass(frozen=True)
 class StudyTable:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from advnas.data_folder import data_folder
 from advnas.randomness import generator
 
 ARCHIVE = "cifar-10-binary.tar.gz"
@@ -81,8 +82,6 @@ def halves(folder: Path | None = None, *, seed: int | None = None) -> tuple[Tens
     NAS-Bench-201's own split where the data folder has its cifar-split.json; a random one of the seed where it
     does not, or where a seed is given.
     """
-    from advnas.tasks.downloads import data_folder  # here, as it looks into this module for what it fetches
-
     path = find_split(data_folder(folder))
     if path is not None and seed is None:
         return read_split(path)

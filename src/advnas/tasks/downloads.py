@@ -4,7 +4,6 @@ import difflib
 import gzip
 import hashlib
 import http.client
-import os
 import ssl
 import time
 import zlib
@@ -52,16 +51,6 @@ class Status(NamedTuple):
     name: str
     state: Literal["present", "missing", "damaged"]
     detail: str
-
-
-def data_folder(given: Path | None = None) -> Path:
-    """The folder of all data: the given one, else that of ADVNAS_DATA, else advnas in the user's cache."""
-    if given is not None:
-        return given
-    if named := os.environ.get("ADVNAS_DATA"):
-        return Path(named).expanduser()
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "advnas"
 
 
 def status(folder: Path) -> list[Status]:

@@ -1,0 +1,139 @@
+"""Where do the approximate advantage, the exact one and REINFORCE push theta, and does training change that?
+
+At uniform theta, with the weights of a parent network after shorter and longer training, the same draws on the same
+minibatches give all three gradient estimates. Their means over many draws show what is bias, their standard errors
+what is chance. Printed for every operation, summed over the six edges of the NAS-Bench-201 cell:
+
+    g_j = sum_i E[A_i (a_ij - mu_j)]         positive: theta moves towards operation j
+
+next to the same sum with the known test accuracy of every cell as reward, where the benchmark's table is at hand.
+
+    .venv/bin/python benchmarks/advantage_bias.py --epochs 12 48 --draws 600 --json
+"""
+
+import argparse
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from advnas import Draw, Search
+from advnas.benchmarks import nasbench201
+from advnas.data_folder import data_folder
+from advnas.distribution import Distribution
+from advnas.experiments.cifar10 import PRESETS, Cifar10
+from advnas.randomness import generator
+from advnas.search import LossOf
+
+Row = dict[str, list[float]]
+
+
+def main() -> None:
+    options = parse_arguments()
+    torch.set_num_threads(options.threads)
+    folder = data_folder(options.data_folder)
+    pushes: dict[str, dict[str, Row]] = {}
+    for epochs in options.epochs:
+        settings = replace(PRESETS["laptop"], zero=options.zero, epochs=2 * epochs, warmup=epochs)
+        experiment = Cifar10(settings, folder)
+        search = train(experiment, options.seed)
+        pushes[f"{epochs} epochs"] = measure(experiment, search, options.seed, options.draws)
+    pushes["table"] = {"accuracy": from_table(folder, list(search.space.decisions[0].operations))}
+    if options.json:
+        print(json.dumps(pushes, indent=1))
+    else:
+        show(pushes)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--epochs", type=int, nargs="+", default=[12, 48], help="of training with uniform draws")
+    parser.add_argument("--draws", type=int, default=600)
+    parser.add_argument("--seed", type=int, default=50)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--zero", action="store_true", help="with the zero operation")
+    parser.add_argument("--data-folder", type=Path, default=None)
+    parser.add_argument("--json", action="store_true")
+    return parser.parse_args()
+
+
+def train(experiment: Cifar10, seed: int) -> Search:
+    """The study's warm-up."""
+    search = experiment.make_search("random", seed)
+    while search.weight_steps < experiment.warmup:
+        step = search.turn(*experiment.losses(search, seed))[0]
+        if search.weight_steps % experiment.steps_per_epoch == 0:
+            print(f"step {search.weight_steps}, loss {step.loss:.3f}", file=sys.stderr)
+    return search
+
+
+def measure(experiment: Cifar10, search: Search, seed: int, draws: int) -> dict[str, Row]:
+    """[mean push, its standard error] of every operation, for every estimator."""
+    search.model.requires_grad_(False)
+    random = generator(seed, draws)
+    samples: dict[str, list[Tensor]] = {"advantage": [], "exact_advantage": [], "reinforce": []}
+    rewards: list[Tensor] = []
+    for number in range(draws):
+        search.architecture_steps = number  # the validation minibatch that is due
+        loss_of = experiment.losses(search, seed)[1]()
+        chosen = search.distribution.sample(random)
+        reward, approximate, exact = credits(search, chosen, loss_of)
+        baseline = torch.stack(rewards).mean() if rewards else reward
+        rewards.append(reward)
+        score = Distribution(torch.zeros_like(chosen)).score(chosen)
+        for name, credit in zip(
+            samples, (approximate, exact, (reward - baseline).expand(len(chosen))), strict=True
+        ):
+            samples[name].append(credit.unsqueeze(-1) * score)
+        if (number + 1) % 100 == 0:
+            print(f"{number + 1} of {draws} draws", file=sys.stderr)
+    operations = search.space.decisions[0].operations
+    return {name: summarise(torch.stack(pushes), operations) for name, pushes in samples.items()}
+
+
+def credits(search: Search, chosen: Tensor, loss_of: LossOf) -> tuple[Tensor, Tensor, Tensor]:
+    """The reward, the approximate advantages [decisions] and the exact ones, on one minibatch."""
+    draw = Draw.gated(chosen)
+    with search.space.running(draw):
+        loss = loss_of(search.model)
+        (slope,) = torch.autograd.grad(loss, draw.weights)
+    without = []
+    for knock_out in draw.knock_outs():
+        with torch.no_grad(), search.space.running(knock_out):
+            without.append(loss_of(search.model))
+    return -loss.detach(), -(slope * chosen).sum(-1), torch.stack(without) - loss.detach()
+
+
+def summarise(pushes: Tensor, operations: tuple[str, ...]) -> Row:
+    """pushes: [draws, decisions, operations]."""
+    total = pushes.sum(1)
+    error = total.std(0) / len(total) ** 0.5
+    return {name: [total[:, j].mean().item(), error[j].item()] for j, name in enumerate(operations)}
+
+
+def from_table(folder: Path, operations: list[str]) -> Row:
+    """The same sums where the reward is the cell's test accuracy in percent; exact, over all cells of the space."""
+    table = nasbench201.load(nasbench201.find(folder))
+    cells = [nasbench201.from_string(cell) for cell in nasbench201.all_cells()]
+    cells = [cell for cell in cells if set(cell.values()) <= set(operations)]
+    accuracy = torch.tensor([table.accuracy(cell) for cell in cells])
+    push = torch.zeros(len(operations))
+    for edge in cells[0]:
+        chosen = torch.tensor([[float(cell[edge] == name) for name in operations] for cell in cells])
+        push += (accuracy.unsqueeze(-1) * (chosen - 1 / len(operations))).mean(0)
+    return {name: [value, 0.0] for name, value in zip(operations, push.tolist(), strict=True)}
+
+
+def show(pushes: dict[str, dict[str, Row]]) -> None:
+    for stage, rows in pushes.items():
+        print(stage)
+        for name, row in rows.items():
+            cells = (f"{operation} {mean:+.4f} ± {error:.4f}" for operation, (mean, error) in row.items())
+            print(f"  {name:16s}", "   ".join(cells))
+
+
+if __name__ == "__main__":
+    main()

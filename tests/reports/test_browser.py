@@ -1,0 +1,90 @@
+"""The page as a browser sees it."""
+
+import html
+import json
+import shutil
+import subprocess
+
+import pytest
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="neither chromium nor google-chrome is installed")
+
+# The page itself has no scripts: a copy of it is asked these questions.
+QUESTIONS = """<script>
+addEventListener("load", () => {
+  const images = [...document.images];
+  document.body.innerHTML = "<pre>" + JSON.stringify({
+    window: innerWidth,
+    content: document.documentElement.scrollWidth,
+    images: images.length,
+    broken: images.filter(image => !image.complete || !image.naturalWidth).map(image => image.alt),
+    requests: performance.getEntriesByType("resource").map(entry => entry.name).filter(name => !name.startsWith("data:")),
+  }).replaceAll("<", "&lt;") + "</pre>";
+});
+</script>"""
+
+
+def browse(path, folder, *options):
+    return subprocess.run(
+        [
+            BROWSER,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            "--enable-logging=stderr",
+            "--host-resolver-rules=MAP * ~NOTFOUND",
+            f"--user-data-dir={folder / 'profile'}",
+            *options,
+            path.as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+
+
+def ask(text, width, folder):
+    copy = folder / "copy.html"
+    copy.write_text(text.replace("</body>", f"{QUESTIONS}</body>"))
+    seen = browse(copy, folder, f"--window-size={width},900", "--dump-dom")
+    answers = json.loads(html.unescape(seen.stdout.partition("<pre>")[2].partition("</pre>")[0]))
+    return answers | {"console": [line for line in seen.stderr.splitlines() if "CONSOLE" in line]}
+
+
+@pytest.mark.parametrize("width", [1200, 400])
+def test_the_page_fits_loads_and_asks_for_nothing(width, report, tmp_path):
+    assert ask(report[0].read_text(), width, tmp_path) == {
+        "window": width,
+        "content": width,
+        "images": 14,
+        "broken": [],
+        "requests": [],
+        "console": [],
+    }
+
+
+def test_the_questions_would_find_what_is_wrong(tmp_path):
+    answers = ask(
+        '<body><img src="data:image/svg+xml,nothing" alt="nothing"><img src="there-is-no-such-file.png" alt="missing">'
+        '<div style="width: 900px">wide</div><script>console.error("wrong")</script></body>',
+        400,
+        tmp_path,
+    )
+    assert answers["content"] > answers["window"]
+    assert answers["broken"] == ["nothing", "missing"]
+    assert [request.rpartition("/")[2] for request in answers["requests"]] == ["there-is-no-such-file.png"]
+    assert any("wrong" in line for line in answers["console"])
+
+
+def test_there_is_something_to_see(report, tmp_path):
+    image = pytest.importorskip("matplotlib.image")
+    picture = tmp_path / "page.png"
+    browse(report[0], tmp_path, "--window-size=1200,3000", f"--screenshot={picture}")
+    pixels = image.imread(picture)[..., :3]
+    assert pixels.shape == (3000, 1200, 3)
+    rows_with_ink = (pixels.std(axis=1) > 0.02).any(axis=-1)
+    assert rows_with_ink.mean() > 0.3

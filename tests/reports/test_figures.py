@@ -1,0 +1,129 @@
+import struct
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+
+from advnas.reports.figures import draw_probabilities, draw_study, is_dense, save
+from advnas.reports.study import read_study
+
+pytest.importorskip("matplotlib")
+
+
+def drawings(folder, table):
+    return {drawing.name: drawing for drawing in draw_study(read_study(folder), table)}
+
+
+def line(figure, label, panel=0):
+    (found,) = (found for found in figure.axes[panel].lines if found.get_label() == label)
+    return found
+
+
+def labels(figure):
+    return {found.get_label() for found in figure.axes[0].lines}
+
+
+def test_a_study_has_curves_over_epochs_over_seconds_and_of_entropy(study_folder, accuracies):
+    found = drawings(study_folder, accuracies)
+    assert list(found) == ["accuracy-over-epochs", "accuracy-over-seconds", "entropy"]
+    assert all(drawing.title and drawing.caption for drawing in found.values())
+
+
+def test_without_a_table_there_is_the_entropy(study_folder):
+    assert list(drawings(study_folder, None)) == ["entropy"]
+
+
+def test_without_dense_strategies_nothing_is_drawn_over_seconds(write_study, accuracies, tmp_path):
+    assert "accuracy-over-seconds" not in drawings(write_study(tmp_path), accuracies)
+
+
+def test_sparse_strategies_are_compared_by_epochs_and_dense_ones_by_seconds(study_folder, accuracies):
+    found = drawings(study_folder, accuracies)
+    epochs, seconds = found["accuracy-over-epochs"].figure, found["accuracy-over-seconds"].figure
+    assert labels(epochs) == {"best of all cells", "advantage", "proxyless", "random"}
+    assert labels(seconds) == {"best of all cells", "advantage", "random", "darts"}
+    assert is_dense("darts")
+    assert not is_dense("a strategy of somebody else")
+
+
+def test_the_line_is_the_median_over_the_seeds(write_study, accuracies, tmp_path):
+    folder = write_study(tmp_path, ("advantage",), seeds=3)
+    curve = line(drawings(folder, accuracies)["accuracy-over-epochs"].figure, "advantage")
+    runs = read_study(folder).runs
+    last = [accuracies.accuracy(run.records[-1].argmax) for run in runs]
+    assert curve.get_xdata().tolist() == [8.0, 12.0, 16.0]
+    assert curve.get_ydata()[-1] == np.median(last)
+
+
+def test_seconds_are_the_median_over_the_seeds(study_folder, accuracies):
+    curve = line(drawings(study_folder, accuracies)["accuracy-over-seconds"].figure, "darts")
+    runs = read_study(study_folder).of("darts")
+    assert curve.get_xdata()[-1] == np.median([run.seconds[16.0] for run in runs])
+
+
+def test_random_search_is_drawn_from_its_first_process_best_on(study_folder, accuracies):
+    curve = line(drawings(study_folder, accuracies)["accuracy-over-epochs"].figure, "random")
+    assert curve.get_xdata().tolist() == [12.0, 16.0]
+
+
+def test_measurements_without_a_time_are_not_drawn_over_seconds(write_study, accuracies, tmp_path):
+    folder = write_study(tmp_path, ("darts",), seeds=1)
+    (folder / "runs/darts-0/timing.jsonl").unlink()
+    assert len(line(drawings(folder, accuracies)["accuracy-over-seconds"].figure, "darts").get_xdata()) == 0
+
+
+def test_a_collapse_gets_a_panel_of_its_own(write_study, accuracies, tmp_path):
+    folder = write_study(tmp_path, ("advantage", "proxyless"), zero=True, records=9)
+    close, whole = drawings(folder, accuracies)["accuracy-over-epochs"].figure.axes
+    assert close.get_ylim()[0] > 80
+    assert whole.get_ylim()[0] < 20
+
+
+def test_the_entropy_is_the_mean_over_the_seeds_in_nats(study_folder, accuracies):
+    figure = drawings(study_folder, accuracies)["entropy"].figure
+    assert labels(figure) == {"advantage", "proxyless", "darts", "random"}
+    assert line(figure, "random").get_ydata() == pytest.approx([np.log(4)] * 3)
+    assert figure.axes[0].get_ylabel().endswith("[nats]")
+
+
+def test_no_two_lines_of_a_figure_look_the_same(study_folder, accuracies):
+    for drawing in drawings(study_folder, accuracies).values():
+        lines = [found for found in drawing.figure.axes[0].lines if found.get_label() != "best of all cells"]
+        assert len({(found.get_color(), found.get_marker()) for found in lines}) == len(lines)
+        assert len({found.get_markersize() for found in lines}) == len(lines)
+
+
+def test_legends_stand_beside_the_panels(study_folder, accuracies):
+    for drawing in drawings(study_folder, accuracies).values():
+        drawing.figure.draw_without_rendering()
+        (legend,) = drawing.figure.legends
+        assert not any(legend.get_window_extent().overlaps(axes.bbox) for axes in drawing.figure.axes)
+
+
+def test_probabilities_have_a_panel_a_decision_and_a_line_an_operation(study_folder):
+    found = list(draw_probabilities(read_study(study_folder)))
+    assert [drawing.name for drawing in found] == [
+        "probabilities-advantage",
+        "probabilities-proxyless",
+        "probabilities-darts",
+    ]
+    axes = found[0].figure.axes
+    assert [panel.get_title() for panel in axes] == ["0->1", "0->2", "1->2", "0->3", "1->3", "2->3"]
+    assert {len(panel.lines) for panel in axes} == {4}
+    assert sum(found.get_ydata()[-1] for found in axes[0].lines) == pytest.approx(1)
+
+
+def test_a_strategy_of_somebody_else_is_drawn_too(write_study, accuracies, tmp_path):
+    folder = write_study(tmp_path, ("advantage", "theirs"), seeds=1)
+    assert "theirs" in labels(drawings(folder, accuracies)["accuracy-over-epochs"].figure)
+
+
+def test_files_are_a_png_of_10_by_4_2_inches_and_an_svg_equal_to_the_byte(study_folder, tmp_path):
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for folder in folders:
+        folder.mkdir()
+        png, svg = save(drawings(study_folder, None)["entropy"], folder)
+    assert struct.unpack(">II", png.read_bytes()[16:24]) == (1500, 630)
+    assert ElementTree.parse(svg).getroot().tag.endswith("svg")
+    assert svg.read_bytes() == (folders[0] / svg.name).read_bytes()
+    assert b"<dc:date>" not in svg.read_bytes()

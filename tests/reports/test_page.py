@@ -1,0 +1,148 @@
+import base64
+import re
+import xml.etree.ElementTree as ElementTree
+from html.parser import HTMLParser
+
+import pytest
+
+from advnas.reports.page import summary, write_report
+from advnas.reports.study import read_study
+
+pytest.importorskip("matplotlib")
+pytest.importorskip("jinja2")
+
+NASTY = '<script>alert("&")</script>'
+
+
+class Elements(HTMLParser):
+    """All elements of a page: (tag, attributes)."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.found = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+
+    def __getitem__(self, tag):
+        return [attributes for name, attributes in self.found if name == tag]
+
+
+@pytest.fixture(scope="module")
+def page(report):
+    return report[0].read_text()
+
+
+def test_all_files_that_are_told_are_there_and_no_others(report):
+    folder = report[0].parent
+    assert sorted(report) == sorted(folder.iterdir())
+    assert [path.name for path in report[:4]] == ["index.html", "runs.csv", "summary.csv", "table.md"]
+    assert {path.suffix for path in report[4:]} == {".png", ".svg"}
+    assert len([path for path in report if path.match("cell-*.svg")]) == 8
+
+
+def test_the_page_needs_nothing_beside_it(page):
+    elements = Elements(page)
+    sources = [attributes["src"] for attributes in elements["img"]]
+    assert all(source.startswith("data:image/svg+xml;base64,") for source in sources)
+    assert [attributes["href"] for attributes in elements["link"]] == ["data:,"]
+    assert not {"script", "iframe", "object", "a"} & {tag for tag, _ in elements.found}
+    assert "url(" not in page
+    assert "http" not in re.sub('base64,[^"]*', "", page)
+
+
+def test_every_picture_is_a_drawing_and_says_what_it_shows(page):
+    pictures = Elements(page)["img"]
+    assert len(pictures) == 3 + 3 + 8
+    for picture in pictures:
+        drawing = base64.b64decode(picture["src"].partition(",")[2])
+        assert ElementTree.fromstring(drawing).tag.endswith("svg")
+        assert len(picture["alt"]) > 40
+    assert any("0->1 nor_conv" in picture["alt"] for picture in pictures)
+
+
+def test_headers_of_the_tables_say_what_they_head(page):
+    assert {attributes.get("scope") for attributes in Elements(page)["th"]} == {"col", "row"}
+
+
+def test_no_identifier_is_used_twice(page):
+    identifiers = [attributes["id"] for _, attributes in Elements(page).found if "id" in attributes]
+    assert len(identifiers) == len(set(identifiers))
+
+
+def test_settings_unfinished_runs_and_origins_are_named(page):
+    assert "<dt>network.channels</dt> <dd>8</dd>" in page
+    assert "not in the table: proxyless-1." in page
+    assert page.count("<code>0123abc</code>") == 7
+    assert "93.76 ± 0.00" in page
+
+
+def test_a_run_without_a_measurement_is_named(write_study, tmp_path):
+    folder = write_study(tmp_path, ("random",), seeds=1, records=2)
+    (folder / "runs/gdas-7").mkdir()
+    write_report(folder, None)
+    assert "and so left out: gdas-7." in (folder / "report/index.html").read_text()
+
+
+def test_without_a_table_the_rest_is_reported(write_study, tmp_path):
+    folder = write_study(tmp_path, seeds=1, records=2)
+    text = write_report(folder, None)[0].read_text()
+    assert "No table of accuracies was given" in text
+    assert "search time" in text
+    assert "accuracy of the argmax" not in text
+    assert not list(folder.glob("report/accuracy*"))
+    assert (folder / "report/entropy.svg").exists()
+
+
+def test_what_comes_from_files_is_escaped(write_study, accuracies, tmp_path):
+    strategy = NASTY.replace("/", "")
+    folder = write_study(tmp_path, (strategy,), seeds=1, records=2)
+    settings, result = folder / "study.json", folder / f"runs/{strategy}-0/result.json"
+    for path, innocent in ((settings, "small"), (result, "0123abc")):
+        path.write_text(path.read_text().replace(innocent, NASTY.replace('"', "'")))
+    settings.write_text(settings.read_text().replace('"cifar10"', '"<b>cifar10"'))
+    text = write_report(folder, accuracies)[0].read_text()
+    assert "<script" not in text
+    assert "<b>" not in text
+    assert text.count("&lt;script&gt;") >= 10
+
+
+def test_a_report_can_be_written_again(write_study, tmp_path):
+    folder = write_study(tmp_path, ("advantage",), seeds=1, records=2)
+    first = {path: path.read_bytes() for path in write_report(folder, None)}
+    assert {path: path.read_bytes() for path in write_report(folder, None)} == first
+
+
+def sentences(folder, accuracies):
+    return " ".join(summary(read_study(folder), accuracies))
+
+
+def test_the_summary_tells_the_best_mean_and_the_distance_to_random(study_folder, accuracies):
+    text = sentences(study_folder, accuracies)
+    assert re.search(r"^\w+ has the best mean: \d+\.\d\d ± \d+\.\d\d % test accuracy over [12] seeds?\.", text)
+    assert re.search(r"is \d+\.\d\d points ahead, (no )?more than the spread over seeds", text)
+    assert "Not better than random search on average: " in text
+
+
+def test_the_summary_says_when_random_is_the_best(write_study, accuracies, tmp_path):
+    folder = write_study(tmp_path, ("proxyless", "random"), zero=True, records=9)
+    text = sentences(folder, accuracies)
+    assert text.startswith("random has the best mean")
+    assert text.endswith("Not better than random search on average: proxyless.")
+
+
+def test_the_summary_says_what_cannot_be_told(write_study, accuracies, tmp_path):
+    alone = write_study(tmp_path / "alone", ("advantage",))
+    assert "Random search was not run" in sentences(alone, accuracies)
+    single = write_study(tmp_path / "single", seeds=1)
+    assert "A single seed tells nothing about the spread." in sentences(single, accuracies)
+    early = write_study(tmp_path / "early", ("advantage",), seeds=1, unfinished=("advantage-0",))
+    assert "No run is finished yet" in sentences(early, accuracies)
+
+
+def test_a_study_without_a_finished_run_is_reported(write_study, accuracies, tmp_path):
+    folder = write_study(tmp_path, ("advantage",), seeds=1, records=2, unfinished=("advantage-0",))
+    text = write_report(folder, accuracies)[0].read_text()
+    assert "advantage, seed 0 (unfinished)" in text
+    assert "<td>0 of 1</td>" in text
