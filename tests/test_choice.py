@@ -225,3 +225,10 @@ def test_compare_shapes_reports_all_candidates_and_is_silent_when_they_agree():
     ):
         assert part in report
     assert Choice({"a": nn.Linear(3, 4), "b": nn.Linear(3, 4)}).compare_shapes(randn(5, 3)) is None
+
+
+def test_the_active_candidates_are_those_of_the_current_draw():
+    choice = Choice({"a": nn.Identity(), "b": nn.Tanh()}, name="edge")
+    assert choice.active == ()
+    with SearchSpace(choice).running({"edge": "b"}):
+        assert choice.active == (choice.candidates[1],)

@@ -3,12 +3,19 @@
 import json
 import subprocess
 import sys
+from dataclasses import fields
 
+import numpy as np
 import pytest
+import torch
 
 from advnas import __version__, strategies
+from advnas.benchmarks import nasbench201
 from advnas.cli import main
+from advnas.experiments import cifar10
+from advnas.experiments.cifar10 import PRESETS
 from advnas.spaces import SPACES
+from advnas.tasks.cifar10 import Images
 
 TINY = ["experiment", "toy", "--preset", "quick", "--iterations", "20", "--seeds", "2"]
 
@@ -222,3 +229,130 @@ def test_results_whose_rows_are_no_losses_of_this_study_are_refused(rows, tmp_pa
     code, _, error = here(*arguments)
     assert code == 2
     assert "results.json" in error
+
+
+# CIFAR-10, its benchmark and its data
+
+
+CONVOLUTIONS = "|nor_conv_3x3~0|+|nor_conv_3x3~0|nor_conv_3x3~1|+|nor_conv_3x3~0|nor_conv_3x3~1|nor_conv_3x3~2|"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """A data folder with a made-up table: cell number n has an accuracy of n / 1000."""
+    folder = tmp_path_factory.mktemp("data")
+    cells = nasbench201.all_cells()
+    values = np.repeat(np.arange(len(cells))[:, None] / 1000, len(nasbench201.DECIMALS), axis=1)
+    nasbench201.Table(cells, values).save(folder / "nasbench201.csv.gz")
+    return folder
+
+
+def test_a_query_tells_accuracy_rank_and_costs(data, here):
+    code, output, _ = here("query", "nasbench201", CONVOLUTIONS, "--json", "--data-folder", data)
+    answer = json.loads(output)
+    place = nasbench201.all_cells().index(CONVOLUTIONS)
+    assert code == 0
+    assert answer["cell"] == CONVOLUTIONS
+    assert answer["datasets"]["cifar10"]["test"] == place / 1000
+    assert answer["datasets"]["cifar100"]["rank_test"] == 15_625 - place
+    _, output, _ = here("query", "nasbench201", CONVOLUTIONS, "--data-folder", data, "--dataset", "cifar10")
+    assert "cifar100" not in output
+    assert "multiply-adds" in output
+
+
+def test_a_query_needs_no_torch(data):
+    script = f"""
+import sys
+from advnas.cli import main
+sys.argv = ["advnas", "query", "nasbench201", {CONVOLUTIONS!r}, "--data-folder", {str(data)!r}, "--json"]
+main()
+assert "torch" not in sys.modules
+"""
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (answer.returncode, answer.stderr) == (0, "")
+
+
+def test_a_malformed_cell_is_told_where_it_is_wrong(data, here):
+    code, _, error = here("query", "nasbench201", CONVOLUTIONS.replace("3x3~1", "3x4~1", 1), "--data-folder", data)
+    assert code == 2
+    assert is_one_line(error)
+    assert "1->2" in error
+    assert "did you mean 'nor_conv_3x3'" in error
+
+
+def test_a_data_folder_without_a_table_is_told(tmp_path, here):
+    code, _, error = here("query", "nasbench201", CONVOLUTIONS, "--data-folder", tmp_path)
+    assert code == 2
+    assert error.startswith("advnas: ")
+    assert str(tmp_path) in error
+
+
+def test_data_status_tells_what_is_there(data, here, monkeypatch):
+    monkeypatch.setenv("ADVNAS_DATA", str(data))
+    code, output, _ = here("data", "status")
+    assert code == 0
+    states = {line.split("│")[1].strip(): line.split("│")[2].strip() for line in output.splitlines() if "│" in line}
+    assert (states["cifar10"], states["nasbench201"]) == ("missing", "present")
+
+
+def test_a_dataset_nobody_knows_is_told(here, tmp_path):
+    code, _, error = here("data", "get", "cifar11", "--data-folder", tmp_path)
+    assert code == 2
+    assert "cifar10" in error
+
+
+def test_show_prints_every_setting_and_runs_nothing(here, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, output, _ = here("experiment", "cifar10", "--preset", "paper", "--show")
+    assert code == 0
+    for field in fields(PRESETS["paper"]):
+        assert field.name in output
+    assert "39,000" in output
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--strategies", "advantag"], "did you mean 'advantage'"),
+        (["--seeds", "0"], "--seeds must be a positive integer, got 0"),
+        (["--jobs", "0"], "--jobs must be a positive integer, got 0"),
+        (["--first-seed", "-1"], "--first-seed must be an integer of at least 0"),
+        ([], "No CIFAR-10 in"),
+    ],
+)
+def test_a_study_that_cannot_work_is_refused_before_it_leaves_a_trace(
+    arguments, message, here, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    code, _, error = here("experiment", "cifar10", "--preset", "quick", "--data-folder", tmp_path, *arguments)
+    assert code == 2
+    assert message in error
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_study_shows_every_run_and_is_not_run_twice(here, tmp_path, data, monkeypatch):
+    images = Images(torch.zeros(50_000, 3, 32, 32, dtype=torch.uint8), torch.zeros(50_000, dtype=torch.long))
+    monkeypatch.setattr(cifar10, "_images", lambda folder: images)
+    command = ["experiment", "cifar10", "--preset", "quick", "--jobs", 1, "--data-folder", data, "--json"]
+    command += ["--folder", tmp_path, "--strategies", "advantage", "random"]
+    code, output, error = here(*command)
+    rows = json.loads(output)
+    assert code == 0
+    assert [(row["strategy"], row["seed"]) for row in rows] == [("advantage", 0), ("random", 0)]
+    assert all(row["argmax_accuracy"] == nasbench201.all_cells().index(row["argmax"]) / 1000 for row in rows)
+    assert "warm-up, seed 0: done; 1 of 3" in error
+    assert here(*command)[1] == output
+    code, _, error = here(*command, "--zero")
+    assert code == 2
+    assert "zero is True now and was False" in error
+    code, output, _ = here("report", tmp_path, "--data-folder", data)
+    assert code == 0
+    assert (tmp_path / "report" / "index.html").exists()
+    cifar10._streams.cache_clear()
+
+
+def test_a_report_needs_a_study(here, tmp_path):
+    code, _, error = here("report", tmp_path)
+    assert code == 2
+    assert "study.json" in error

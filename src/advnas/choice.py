@@ -70,6 +70,12 @@ class Choice(nn.Module):
             total = output if total is None else map_tensors(torch.add, total, output)
         return total
 
+    @property
+    def active(self) -> tuple[nn.Module, ...]:
+        """The candidates that the current draw runs; for a module that spares work whose result none of them needs."""
+        route = self.junction.route
+        return () if route is None else tuple(self.candidates[passage.index] for passage in route.passages)
+
     def prepare(self) -> None:
         """Look once where gates can enter the candidates; done when a SearchSpace takes the choice in."""
         self._entrances = [find_entrance(candidate) for candidate in self.candidates]

@@ -11,17 +11,22 @@ BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="neither chromium nor google-chrome is installed")
 
-# The page itself has no scripts: a copy of it is asked these questions.
+# The page itself has no scripts: a copy of it is asked these questions. The copy stands in a frame, as a window
+# cannot be made as narrow as a telephone.
+FRAME = '<body><iframe style="width: {width}px; height: 900px; border: 0" srcdoc="{page}"></iframe></body>'
 QUESTIONS = """<script>
 addEventListener("load", () => {
   const images = [...document.images];
-  document.body.innerHTML = "<pre>" + JSON.stringify({
+  const requests = performance.getEntriesByType("resource").map(entry => entry.name);
+  const answers = document.createElement("pre");
+  answers.textContent = JSON.stringify({
     window: innerWidth,
     content: document.documentElement.scrollWidth,
     images: images.length,
     broken: images.filter(image => !image.complete || !image.naturalWidth).map(image => image.alt),
-    requests: performance.getEntriesByType("resource").map(entry => entry.name).filter(name => !name.startsWith("data:")),
-  }).replaceAll("<", "&lt;") + "</pre>";
+    requests: requests.filter(name => !name.startsWith("data:")),
+  });
+  parent.document.body.replaceChildren(answers);
 });
 </script>"""
 
@@ -47,10 +52,10 @@ def browse(path, folder, *options):
     )
 
 
-def ask(text, width, folder):
+def ask(page, width, folder):
     copy = folder / "copy.html"
-    copy.write_text(text.replace("</body>", f"{QUESTIONS}</body>"))
-    seen = browse(copy, folder, f"--window-size={width},900", "--dump-dom")
+    copy.write_text(FRAME.format(width=width, page=html.escape(page.replace("</body>", f"{QUESTIONS}</body>"))))
+    seen = browse(copy, folder, "--window-size=1300,1000", "--dump-dom")
     answers = json.loads(html.unescape(seen.stdout.partition("<pre>")[2].partition("</pre>")[0]))
     return answers | {"console": [line for line in seen.stderr.splitlines() if "CONSOLE" in line]}
 
@@ -69,14 +74,18 @@ def test_the_page_fits_loads_and_asks_for_nothing(width, report, tmp_path):
 
 def test_the_questions_would_find_what_is_wrong(tmp_path):
     answers = ask(
-        '<body><img src="data:image/svg+xml,nothing" alt="nothing"><img src="there-is-no-such-file.png" alt="missing">'
-        '<div style="width: 900px">wide</div><script>console.error("wrong")</script></body>',
+        """<body>
+        <img src="data:image/svg+xml,nothing" alt="nothing">
+        <img src="http://nowhere.invalid/picture.png" alt="missing">
+        <div style="width: 900px">wide</div>
+        <script>console.error("wrong")</script>
+        </body>""",
         400,
         tmp_path,
     )
-    assert answers["content"] > answers["window"]
+    assert (answers["window"], answers["content"] > 900) == (400, True)
     assert answers["broken"] == ["nothing", "missing"]
-    assert [request.rpartition("/")[2] for request in answers["requests"]] == ["there-is-no-such-file.png"]
+    assert answers["requests"] == ["http://nowhere.invalid/picture.png"]
     assert any("wrong" in line for line in answers["console"])
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from advnas.experiments.cifar10 import PRESETS, Cifar10
 from advnas.studies import execute as module
-from advnas.studies.execute import Job, execute, plan
+from advnas.studies.execute import Job, RunsFailed, execute, plan
 from advnas.studies.runs import run_folder, warmup_file
 
 EXPERIMENT = Cifar10(PRESETS["quick"], Path("nowhere"))
@@ -61,8 +61,9 @@ def test_finished_jobs_are_skipped_when_a_study_is_started_again(tmp_path, ran):
 
 def test_a_failing_run_does_not_stop_the_others_and_is_told_at_the_end(tmp_path, ran):
     jobs = plan(EXPERIMENT, ["random", "darts"], [13, 14])
-    with pytest.raises(RuntimeError, match=r"2 of 6 runs failed. warm-up, seed 13: an unlucky seed; darts, "):
+    with pytest.raises(RunsFailed, match=r"2 of 6 runs failed.* warm-up, seed 13: an unlucky seed; darts, seed 13"):
         execute(EXPERIMENT, jobs, tmp_path)
+    assert "Traceback" in (tmp_path / "failures.txt").read_text()
     assert ran == ["warm-up, seed 14", "random, seed 14", "darts, seed 14"]
 
 

@@ -25,13 +25,12 @@ _COLORS = {
 }
 _COLORS_OF_OTHERS = ("#00797a", "#8a5a2b", "#4a5a00", "#5b6b8c", "#9c4a4a")
 
-# Inches, and points for the text. A letter of the sans-serif font is at most about 0.68 of its size wide.
+# Inches, and points for the text.
 _TEXT = 9.5
-_LETTER = 0.68 * _TEXT / 72
 _LINE = 1.5 * _TEXT / 72
 _RADIUS = 0.16
 _GAP = 0.3
-_SHORTEST = 12  # letters: cells of short names are drawn as wide as those of nor_conv_3x3, to stand side by side
+_NARROWEST = 0.9  # about nor_conv_3x3: cells of short names are drawn as wide, to stand side by side
 
 
 class Edge(NamedTuple):
@@ -79,7 +78,7 @@ def cell_figure(architecture: Mapping[str, str]) -> "Figure":
     from matplotlib.figure import Figure
 
     nodes, edges = _graph(architecture)
-    spacing = 2 * _RADIUS + _GAP + _LETTER * max(_SHORTEST, *map(len, architecture.values()))
+    spacing = 2 * _RADIUS + _GAP + max(_NARROWEST, *map(_width, architecture.values()))
     peaks = [edge.peak for edge in edges]
     left, right = -_RADIUS - 0.15, spacing * (len(nodes) - 1) + _RADIUS + 0.15
     bottom, top = min(-_RADIUS, *peaks) - _LINE - 0.05, max(_RADIUS, *peaks) + _LINE + 0.05
@@ -91,6 +90,12 @@ def cell_figure(architecture: Mapping[str, str]) -> "Figure":
     for place, node in enumerate(nodes):
         _draw_node(axes, node, place * spacing)
     return figure
+
+
+def _width(operation: str) -> float:
+    from matplotlib.textpath import TextPath
+
+    return float(TextPath((0, 0), operation, size=_TEXT).get_extents().width) / 72
 
 
 def _graph(architecture: Mapping[str, str]) -> tuple[list[str], list[Edge]]:

@@ -78,8 +78,9 @@ def _draw_accuracy_over_epochs(study: Study, table: Accuracies, names: Sequence[
     return Drawing(
         "accuracy-over-epochs",
         "Accuracy of the answer over the search",
-        "Test accuracy that the table knows for the cell each search would answer with at that moment: the argmax "
-        f"of theta, for random search the process best. {_BANDS} All of these train one operation an edge at a time.",
+        "Test accuracy that the table knows for the cell each search would answer with at that moment: the "
+        "argmax of theta, for random search the process best. All of these train one operation an edge at a time. "
+        f"{_BANDS}",
         _accuracy_figure(study, table, names, lambda point: point.epoch, "epoch, warm-up included"),
     )
 

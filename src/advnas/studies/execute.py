@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -11,6 +12,7 @@ from pathlib import Path
 import torch
 
 from advnas import strategies
+from advnas.checkpoint import write_atomically
 from advnas.experiments.experiment import Experiment
 from advnas.studies.runs import run_folder, run_search, run_warmup, warmup_file
 
@@ -64,8 +66,16 @@ def execute(
     else:
         _run_in_processes(experiment, left, study, processes, failures, on_done)
     if failures:
+        details = "\n".join("".join(traceback.format_exception(error)) for error in failures.values())
+        write_atomically(study / "failures.txt", details)
         reasons = "; ".join(f"{job.name}: {error or type(error).__name__}" for job, error in failures.items())
-        raise RuntimeError(f"{len(failures)} of {len(jobs)} runs failed. {reasons}")
+        raise RunsFailed(
+            f"{len(failures)} of {len(jobs)} runs failed; {study / 'failures.txt'} has the details. {reasons}"
+        )
+
+
+class RunsFailed(ValueError):
+    """Some runs of a study failed; the others are done."""
 
 
 Failures = dict[Job, BaseException]
@@ -102,7 +112,9 @@ def _run_in_processes(
                 job = running.pop(future)
                 error = future.exception()
                 if isinstance(error, BrokenProcessPool):
-                    raise RuntimeError("A process of the study died. Start the same command again: it goes on.")
+                    raise ChildProcessError(
+                        "A process of the study died. Start the same command again: it goes on."
+                    )
                 if error is not None:
                     failures[job] = error
                 elif on_done is not None:
