@@ -72,7 +72,7 @@ class Choice(nn.Module):
 
     @property
     def active(self) -> tuple[nn.Module, ...]:
-        """The candidates that the current draw runs; for a module that spares work whose result none of them needs."""
+        """The candidates that the current draw runs, for modules that spare work none of them needs."""
         route = self.junction.route
         return () if route is None else tuple(self.candidates[passage.index] for passage in route.passages)
 
