@@ -62,9 +62,9 @@ def parse_arguments() -> argparse.Namespace:
 
 def train(experiment: Cifar10, seed: int) -> Search:
     """The study's warm-up."""
-    search = experiment.make_search("random", seed)
+    search, data = experiment.make_search("random", seed), experiment.make_data(seed)
     while search.weight_steps < experiment.warmup:
-        step = search.turn(*experiment.losses(search, seed))[0]
+        step = search.turn(*data.losses(search))[0]
         if search.weight_steps % experiment.steps_per_epoch == 0:
             print(f"step {search.weight_steps}, loss {step.loss:.3f}", file=sys.stderr)
     return search
@@ -73,12 +73,12 @@ def train(experiment: Cifar10, seed: int) -> Search:
 def measure(experiment: Cifar10, search: Search, seed: int, draws: int) -> dict[str, Row]:
     """[mean push, its standard error] of every operation, for every estimator."""
     search.model.requires_grad_(False)
-    random = generator(seed, draws)
+    random, data = generator(seed, draws), experiment.make_data(seed)
     samples: dict[str, list[Tensor]] = {"advantage": [], "exact_advantage": [], "reinforce": []}
     rewards: list[Tensor] = []
     for number in range(draws):
         search.architecture_steps = number  # the validation minibatch that is due
-        loss_of = experiment.losses(search, seed)[1]()
+        loss_of = data.losses(search)[1]()
         chosen = search.distribution.sample(random)
         reward, approximate, exact = credits(search, chosen, loss_of)
         baseline = torch.stack(rewards).mean() if rewards else reward

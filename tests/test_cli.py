@@ -349,7 +349,6 @@ def test_a_study_shows_every_run_and_is_not_run_twice(here, tmp_path, data, monk
     code, output, _ = here("report", tmp_path, "--data-folder", data)
     assert code == 0
     assert (tmp_path / "report" / "index.html").exists()
-    cifar10._streams.cache_clear()
 
 
 def test_a_report_needs_a_study(here, tmp_path):

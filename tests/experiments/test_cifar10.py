@@ -19,9 +19,7 @@ def experiment(monkeypatch):
         torch.randint(10, (50_000,), generator=random),
     )
     monkeypatch.setattr(cifar10, "_images", lambda folder: images)
-    cifar10._streams.cache_clear()
-    yield Cifar10(PRESETS["quick"], Path("nowhere"))
-    cifar10._streams.cache_clear()
+    return Cifar10(PRESETS["quick"], Path("nowhere"))
 
 
 def test_the_paper_preset_is_the_appendix():
@@ -50,7 +48,7 @@ def test_minibatches_depend_on_the_seed_and_the_position_alone(experiment):
         search = experiment.make_search(strategy, seed)
         search.weight_steps = experiment.warmup
         architecture = next(search.space.architectures())
-        training, validation = experiment.losses(search, seed)
+        training, validation = experiment.make_data(seed).losses(search)
         with search.space.running(architecture):
             return training(search.model).item(), validation()(search.model).item()
 
@@ -80,7 +78,10 @@ def test_every_strategy_takes_both_kinds_of_step(experiment, name):
     search = experiment.make_search(name, 0)
     assert isinstance(search, Search)
     search.weight_steps = experiment.warmup
-    assert [step.phase for step in search.turn(*experiment.losses(search, 0))] == ["weights", "architecture"]
+    assert [step.phase for step in search.turn(*experiment.make_data(0).losses(search))] == [
+        "weights",
+        "architecture",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import html
 import json
 import shutil
 import subprocess
+import tempfile
 
 import pytest
 
@@ -31,31 +32,32 @@ addEventListener("load", () => {
 </script>"""
 
 
-def browse(path, folder, *options):
-    return subprocess.run(
-        [
-            BROWSER,
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--hide-scrollbars",
-            "--enable-logging=stderr",
-            "--host-resolver-rules=MAP * ~NOTFOUND",
-            f"--user-data-dir={folder / 'profile'}",
-            *options,
-            path.as_uri(),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+def browse(path, *options):
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        return subprocess.run(
+            [
+                BROWSER,
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--hide-scrollbars",
+                "--enable-logging=stderr",
+                "--host-resolver-rules=MAP * ~NOTFOUND",
+                f"--user-data-dir={profile}",
+                *options,
+                path.as_uri(),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
 
 
 def ask(page, width, folder):
     copy = folder / "copy.html"
     copy.write_text(FRAME.format(width=width, page=html.escape(page.replace("</body>", f"{QUESTIONS}</body>"))))
-    seen = browse(copy, folder, "--window-size=1300,1000", "--dump-dom")
+    seen = browse(copy, "--window-size=1300,1000", "--dump-dom")
     answers = json.loads(html.unescape(seen.stdout.partition("<pre>")[2].partition("</pre>")[0]))
     return answers | {"console": [line for line in seen.stderr.splitlines() if "CONSOLE" in line]}
 
@@ -92,7 +94,7 @@ def test_the_questions_would_find_what_is_wrong(tmp_path):
 def test_there_is_something_to_see(report, tmp_path):
     image = pytest.importorskip("matplotlib.image")
     picture = tmp_path / "page.png"
-    browse(report[0], tmp_path, "--window-size=1200,3000", f"--screenshot={picture}")
+    browse(report[0], "--window-size=1200,3000", f"--screenshot={picture}")
     pixels = image.imread(picture)[..., :3]
     assert pixels.shape == (3000, 1200, 3)
     rows_with_ink = (pixels.std(axis=1) > 0.02).any(axis=-1)

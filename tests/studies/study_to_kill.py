@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from advnas.experiments.cifar10 import PRESETS, Cifar10, _loss_on
+from advnas.experiments.cifar10 import PRESETS, Cifar10, Cifar10Batches
 from advnas.randomness import generator
 from advnas.studies.execute import execute, plan
 from advnas.tasks.cifar10 import Images
@@ -26,12 +26,8 @@ def stream(seed, images):
 class MadeUp(Cifar10):
     """The same study without its data."""
 
-    def losses(self, search, seed):
-        training, validation = stream(seed, self.settings.images), stream(seed + 1, self.settings.images)
-        return (
-            _loss_on(training.batch(search.weight_steps)),
-            lambda: _loss_on(validation.batch(search.architecture_steps)),
-        )
+    def make_data(self, seed):
+        return Cifar10Batches(stream(seed, self.settings.images), stream(seed + 1, self.settings.images))
 
 
 def run(folder):

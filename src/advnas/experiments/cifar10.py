@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from advnas import strategies
+from advnas.experiments.experiment import Found
 from advnas.randomness import generator, seed_of
 from advnas.search import LossOf, Search, check_count
 from advnas.spaces.convolution_cell import ConvolutionCellNetwork
@@ -127,13 +128,18 @@ class Cifar10:
             seed=seed,
         )
 
-    def losses(self, search: Search, seed: int) -> tuple[LossOf, Callable[[], LossOf]]:
-        """The minibatches depend on the seed and the number of steps taken, so all strategies see the same."""
-        training, validation = _streams(self.data_folder, self.settings.images, self.settings.batch, seed)
-        return (
-            _loss_on(training.batch(search.weight_steps)),
-            lambda: _loss_on(validation.batch(search.architecture_steps)),
+    def make_data(self, seed: int) -> "Cifar10Batches":
+        """Both halves, in an order and with an augmentation of the seed's own."""
+        training, validation = _halves(self.data_folder, self.settings.images)
+        images, batch = _images(self.data_folder), self.settings.batch
+        return Cifar10Batches(
+            ImageStream(images, training, batch=batch, seed=seed_of(seed, _TRAINING)),
+            ImageStream(images, validation, batch=batch, seed=seed_of(seed, _VALIDATION)),
         )
+
+    def evaluate(self, strategy: str, seed: int, found: Found, folder: Path) -> dict[str, Any]:
+        """Nothing to do: the benchmark's table knows every cell."""
+        return {}
 
     def _strategy_options(self, name: str) -> dict[str, Any]:
         """What a strategy must be told about this task."""
@@ -142,6 +148,28 @@ class Cifar10:
             "enas": {"learning_rate": self.settings.theta_rate},
         }
         return told.get(name, {})
+
+
+@dataclass(frozen=True)
+class Cifar10Batches:
+    """Minibatches that depend on the seed and the number of steps taken, so all strategies see the same."""
+
+    training: ImageStream
+    validation: ImageStream
+
+    def losses(self, search: Search) -> tuple[LossOf, Callable[[], LossOf]]:
+        """Of the weights on one half, and of theta on the other."""
+        return (
+            _loss_on(self.training.batch(search.weight_steps)),
+            lambda: _loss_on(self.validation.batch(search.architecture_steps)),
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Nothing beyond the position."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Nothing beyond the position."""
 
 
 def _loss_on(batch: tuple[Tensor, Tensor]) -> LossOf:
@@ -169,12 +197,3 @@ def _halves(folder: Path, images: int) -> tuple[Tensor, Tensor]:
         for number, half in enumerate(halves)
     )
     return training, validation
-
-
-@lru_cache(maxsize=2)
-def _streams(folder: Path, images: int, batch: int, seed: int) -> tuple[ImageStream, ImageStream]:
-    training, validation = _halves(folder, images)
-    return (
-        ImageStream(_images(folder), training, batch=batch, seed=seed_of(seed, _TRAINING)),
-        ImageStream(_images(folder), validation, batch=batch, seed=seed_of(seed, _VALIDATION)),
-    )

@@ -1,9 +1,20 @@
 """What a study needs to know of an experiment: searches it can step through, and how long they are."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
+from advnas.architecture import Architecture
 from advnas.search import LossOf, Search
+
+
+@dataclass(frozen=True)
+class Found:
+    """The two answers of a search."""
+
+    argmax: Architecture
+    process_best: Architecture | None
 
 
 class Experiment(Protocol):
@@ -39,5 +50,21 @@ class Experiment(Protocol):
     def make_search(self, strategy: str, seed: int) -> Search:
         """The search at its very beginning."""
 
-    def losses(self, search: Search, seed: int) -> tuple[LossOf, Callable[[], LossOf]]:
-        """What `Search.turn` takes: the losses on the minibatches that are due at the search's position."""
+    def make_data(self, seed: int) -> "Minibatches":
+        """The data of a run; the same for all strategies of a seed."""
+
+    def evaluate(self, strategy: str, seed: int, found: Found, folder: Path) -> dict[str, Any]:
+        """What the found one is worth, where that takes more than a look into a table. folder: for checkpoints."""
+
+
+class Minibatches(Protocol):
+    """Data that know what is due at a search's position. What they carry along beyond it is saved with it."""
+
+    def losses(self, search: Search) -> tuple[LossOf, Callable[[], LossOf]]:
+        """What `Search.turn` takes: the losses on the minibatches that are due."""
+
+    def state(self) -> dict[str, Any]:
+        """What is carried from one step to the next, such as a hidden state."""
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on with what was carried."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _SIZE = (10, 4.2)
 _MARKERS = "osD^vPXh<>d"
 _TOP = 6.0  # points of accuracy below the best that the close view shows
+_BANDS = "Lines are the median over the seeds, bands reach from the lowest to the highest."
 
 
 class Drawing(NamedTuple):
@@ -93,9 +94,6 @@ def _draw_accuracy_over_seconds(study: Study, table: Accuracies, names: Sequence
         "Seconds are the median over the seeds and do not include the warm-up.",
         _accuracy_figure(study, table, names, lambda point: point.seconds, "search time [s]"),
     )
-
-
-_BANDS = "Lines are the median over the seeds, bands reach from the lowest to the highest."
 
 
 def _accuracy_figure(

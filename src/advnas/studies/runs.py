@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from advnas.checkpoint import Checkpoints, load_checkpoint, save_checkpoint, write_atomically
-from advnas.experiments.experiment import Experiment
+from advnas.experiments.experiment import Experiment, Found, Minibatches
 from advnas.memory import saved_bytes
 from advnas.search import Search
 from advnas.studies.results import provenance
@@ -36,20 +36,20 @@ def run_warmup(experiment: Experiment, seed: int, study: Path) -> None:
     target = warmup_file(study, seed)
     if target.exists():
         return
-    search, checkpoints, clock = (
-        experiment.make_search("random", seed),
-        Checkpoints(target.with_suffix("")),
-        _Clock(),
-    )
+    search, data = experiment.make_search("random", seed), experiment.make_data(seed)
+    checkpoints, clock = Checkpoints(target.with_suffix("")), _Clock()
     saved = checkpoints.latest()
     if saved is not None:
         search.restore(saved["search"])
+        data.restore(saved["data"])
         clock = _Clock(saved["seconds"])
     while search.weight_steps < experiment.warmup:
-        search.turn(*experiment.losses(search, seed))
+        search.turn(*data.losses(search))
         if search.weight_steps % experiment.record_every == 0:
-            checkpoints.save({"search": search.state(), "seconds": clock.seconds}, search.weight_steps)
-    save_checkpoint(target, {"weights": search.state()["weights"], "seconds": clock.seconds})
+            state = {"search": search.state(), "data": data.state(), "seconds": clock.seconds}
+            checkpoints.save(state, search.weight_steps)
+    warm = {"weights": search.state()["weights"], "data": data.state(), "seconds": clock.seconds}
+    save_checkpoint(target, warm)
     checkpoints.clear()
 
 
@@ -58,16 +58,22 @@ def run_search(experiment: Experiment, strategy: str, seed: int, study: Path) ->
     folder = run_folder(study, strategy, seed)
     if (folder / "result.json").exists():
         return
-    search, checkpoints = experiment.make_search(strategy, seed), Checkpoints(folder)
-    log = _Log(folder, checkpoints.latest())
-    if log.state is not None:
-        search.restore(log.state)
+    search, data = experiment.make_search(strategy, seed), experiment.make_data(seed)
+    checkpoints = Checkpoints(folder)
+    saved = checkpoints.latest()
+    log = _Log(folder, saved)
+    if saved is not None:
+        search.restore(saved["search"])
+        data.restore(saved["data"])
     elif shares_warmup(search) and experiment.warmup:
         warm = load_checkpoint(warmup_file(study, seed))
         search.adopt_weights(warm["weights"])
+        data.restore(warm["data"])
         log.warmup_seconds = warm["seconds"]
     log.start()
-    _go(experiment, search, seed, log, checkpoints)
+    _go(experiment, search, data, log, checkpoints)
+    best = search.process_best
+    found = Found(search.argmax(), None if best is None else best.architecture)
     result = {
         "strategy": strategy,
         "seed": seed,
@@ -76,6 +82,7 @@ def run_search(experiment: Experiment, strategy: str, seed: int, study: Path) ->
         "seconds": log.seconds,
         "warmup_seconds": log.warmup_seconds,
         "saved_bytes": _memory(experiment, strategy, seed),
+        "evaluation": experiment.evaluate(strategy, seed, found, folder / "evaluation"),
         "provenance": provenance(),
     }
     write_atomically(folder / "result.json", json.dumps(result, indent=1) + "\n")
@@ -88,7 +95,7 @@ def read_results(study: Path) -> list[dict[str, Any]]:
     return sorted(results, key=lambda result: (result["strategy"], result["seed"]))
 
 
-def _go(experiment: Experiment, search: Search, seed: int, log: "_Log", checkpoints: Checkpoints) -> None:
+def _go(experiment: Experiment, search: Search, data: Minibatches, log: "_Log", checkpoints: Checkpoints) -> None:
     losses: list[float] = []
     while True:
         taken = search.weight_steps
@@ -97,12 +104,13 @@ def _go(experiment: Experiment, search: Search, seed: int, log: "_Log", checkpoi
             log.record(experiment, search, losses)
         if taken >= experiment.steps:
             return
-        losses += [step.loss for step in search.turn(*experiment.losses(search, seed))[1:]]
+        losses += [step.loss for step in search.turn(*data.losses(search))[1:]]
         if search.weight_steps % experiment.record_every == 0 or search.weight_steps == experiment.steps:
             if search.weight_steps > experiment.warmup:
                 log.record(experiment, search, losses)
             losses = []
-            checkpoints.save(log.checkpoint(search), search.weight_steps)
+            state = {"search": search.state(), "data": data.state(), **log.state()}
+            checkpoints.save(state, search.weight_steps)
 
 
 class _Clock:
@@ -121,7 +129,6 @@ class _Log:
 
     def __init__(self, folder: Path, saved: Mapping[str, Any] | None) -> None:
         self._folder = folder
-        self.state = None if saved is None else saved["search"]
         self.records: list[dict[str, Any]] = [] if saved is None else saved["records"]
         self._timing: list[dict[str, float]] = [] if saved is None else saved["timing"]
         self.warmup_seconds: float = 0.0 if saved is None else saved["warmup_seconds"]
@@ -157,9 +164,8 @@ class _Log:
             text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
             write_atomically(self._folder / f"{name}.jsonl", text)
 
-    def checkpoint(self, search: Search) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         return {
-            "search": search.state(),
             "records": self.records,
             "timing": self._timing,
             "warmup_seconds": self.warmup_seconds,
@@ -174,10 +180,9 @@ def _process_best(search: Search) -> dict[str, Any] | None:
 
 def _memory(experiment: Experiment, strategy: str, seed: int) -> int:
     """What the larger of the two kinds of step keeps for its backward pass: the mean over a few uniform draws."""
-    search = experiment.make_search(strategy, seed)
-    kept = []
+    search, data, kept = experiment.make_search(strategy, seed), experiment.make_data(seed), []
     for _ in range(_MEMORY_DRAWS):
-        training, validation = experiment.losses(search, seed)
+        training, validation = data.losses(search)
         steps = (
             partial(search.weight_step, training),
             partial(search.architecture_step, validation(), training_loss_of=training),
