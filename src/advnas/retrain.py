@@ -58,8 +58,9 @@ def retrain(
         (without a generator of its own) and dropout depend on nothing else.
     """
     check_count("epochs", epochs)
-    run = _Run(model, optimizer(list(model.parameters())), Checkpoints(folder) if folder is not None else None)
-    rates = [group["lr"] for group in run.optimizer.param_groups]
+    weight_optimizer = optimizer(list(model.parameters()))
+    rates = [group["lr"] for group in weight_optimizer.param_groups]  # before a checkpoint brings annealed ones
+    run = _Run(model, weight_optimizer, Checkpoints(folder) if folder is not None else None)
     for number in range(len(run.history) + 1, epochs + 1):
         with torch.random.fork_rng(devices=_devices(model)):
             torch.manual_seed(seed_of(seed, number))

@@ -1,0 +1,122 @@
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+from advnas import NonFiniteLoss, Task
+from advnas.retrain import Epoch, retrain
+
+SGD = partial(torch.optim.SGD, lr=0.05, momentum=0.9)
+
+
+def loss(model, batch):
+    x, y = batch
+    return F.mse_loss(model(x), y)
+
+
+def task(shuffle=True):
+    random = torch.Generator().manual_seed(0)
+    x = torch.randn(32, 3, generator=random)
+    y = x.sum(1, keepdim=True)
+    loader = DataLoader(TensorDataset(x[:24], y[:24]), batch_size=8, shuffle=shuffle)
+    return Task(loader, [(x[24:], y[24:])], loss)
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Dropout(0.1), nn.Linear(8, 1))
+
+
+def weights(model):
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+def test_training_lowers_the_validation_loss():
+    outcome = retrain(network(), task(), epochs=20, optimizer=SGD)
+    assert [epoch.number for epoch in outcome.history] == list(range(1, 21))
+    assert outcome.best.score < 0.3 * outcome.history[0].score
+
+
+class Stopped(Exception):
+    pass
+
+
+def stop_after(number, epoch):
+    if epoch.number == number:
+        raise Stopped
+
+
+@pytest.mark.parametrize("stop", [1, 3, 5])
+def test_a_stopped_training_goes_on_bit_for_bit_also_with_a_shuffling_loader_and_dropout(tmp_path, stop):
+    whole = retrain(network(), task(), epochs=6, optimizer=SGD)
+    with pytest.raises(Stopped):
+        retrain(network(), task(), epochs=6, optimizer=SGD, folder=tmp_path, on_epoch=partial(stop_after, stop))
+    torch.manual_seed(99)  # whatever happened in between
+    resumed = retrain(network(), task(), epochs=6, optimizer=SGD, folder=tmp_path)
+    assert resumed.history == whole.history
+    assert all(map(torch.equal, weights(resumed.model), weights(whole.model)))
+
+
+def test_the_model_ends_with_the_weights_of_its_best_epoch():
+    scores, seen = iter([3.0, 1.0, 2.0, 1.0]), []
+
+    def score(model):
+        seen.append(weights(model))
+        return next(scores)
+
+    outcome = retrain(network(), task(), epochs=4, optimizer=SGD, score=score)
+    assert outcome.best == Epoch(2, outcome.history[1].training_loss, 1.0)
+    assert all(map(torch.equal, weights(outcome.model), seen[1]))
+
+
+def test_global_randomness_is_left_alone():
+    torch.manual_seed(7)
+    expected = torch.rand(1)
+    torch.manual_seed(7)
+    model = network()
+    torch.manual_seed(7)
+    retrain(model, task(), epochs=1, optimizer=SGD)
+    assert torch.equal(torch.rand(1), expected)
+
+
+def test_the_learning_rate_is_annealed_within_epochs():
+    rates = []
+
+    class Watched(torch.optim.SGD):
+        def step(self, closure=None):
+            rates.append(self.param_groups[0]["lr"])
+            return super().step(closure)
+
+    retrain(
+        network(), task(), epochs=2, optimizer=partial(Watched, lr=1.0), annealing=lambda progress: 1 - progress
+    )
+    assert rates == pytest.approx([1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6])
+
+
+def test_a_loss_that_is_not_finite_stops_the_training_and_leaves_the_last_checkpoint(tmp_path):
+    broken = Task(task().training, task().validation, lambda model, batch: loss(model, batch) * float("nan"))
+    retrain(network(), task(), epochs=1, optimizer=SGD, folder=tmp_path)
+    with pytest.raises(NonFiniteLoss, match=r"loss is nan .* at minibatch 1"):
+        retrain(network(), broken, epochs=2, optimizer=SGD, folder=tmp_path)
+    assert len(retrain(network(), task(), epochs=2, optimizer=SGD, folder=tmp_path).history) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"training": []}, "training data are empty"),
+        ({"validation": []}, "validation data are empty"),
+    ],
+)
+def test_empty_data_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        retrain(network(), Task(**{**vars(task()), **change}), epochs=1)
+
+
+@pytest.mark.parametrize("epochs", [0, -1, 1.5, True])
+def test_epochs_are_a_positive_whole_number(epochs):
+    with pytest.raises(ValueError, match="epochs must be a positive integer"):
+        retrain(network(), task(), epochs=epochs)
