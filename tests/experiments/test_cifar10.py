@@ -70,7 +70,7 @@ def test_the_zero_operation_is_among_the_candidates_only_where_it_is_asked_for(e
 
 def test_strategies_are_told_what_they_must_know_of_the_task(experiment):
     assert experiment.make_search("parsec", 0).strategy.examples == experiment.settings.batch
-    assert experiment.make_search("enas", 0).strategy.learning_rate == experiment.settings.theta_rate
+    assert experiment.make_search("enas", 0).strategy.learning_rate == experiment.settings.controller_rate
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
