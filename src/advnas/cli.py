@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, OmitSubcommandPrefixes, Positional, arg, subcommand
@@ -53,15 +53,13 @@ _DataFolder = Annotated[Path | None, arg(metavar="F", help_behavior_hint="")]
 
 
 @dataclass(frozen=True)
-class Cifar10:
-    """The paper's main study: the NAS-Bench-201 cell on CIFAR-10, every strategy from the same warm weights."""
+class _Study:
+    """What all studies of strategies x seeds can be told."""
 
     preset: Literal["quick", "laptop", "paper"] = "laptop"
-    """quick: a smoke test, a minute. laptop: a faithful reduction, under an hour. paper: the appendix."""
-    zero: Annotated[bool, arg(help_behavior_hint="")] = False
-    """Put the zero operation `none` among the candidates."""
+    """quick: a smoke test, a minute. laptop: a faithful reduction, about an hour. paper: the appendix."""
     strategies: Annotated[tuple[str, ...], arg(metavar="A B ...", help_behavior_hint="")] = ()
-    """Which ones to run; the six sparse ones and random if not given."""
+    """Which ones to run; those of the paper's table and random if not given."""
     seeds: Annotated[int | None, arg(metavar="N", help_behavior_hint="")] = None
     """How many seeds; the preset's if not given."""
     first_seed: int = 0
@@ -69,7 +67,7 @@ class Cifar10:
     jobs: int = 2
     """Runs at the same time, each in a process of its own."""
     folder: Annotated[Path | None, arg(metavar="F", help_behavior_hint="")] = None
-    """Where everything is kept; finished runs are not run again. runs/cifar10-PRESET[-zero] if not given."""
+    """Where everything is kept; finished runs are not run again. runs/STUDY-PRESET if not given."""
     data_folder: _DataFolder = None
     """Where the data lie; the environment variable ADVNAS_DATA, or ~/.cache/advnas, if not given."""
     json: Annotated[bool, arg(help_behavior_hint="")] = False
@@ -79,12 +77,26 @@ class Cifar10:
 
 
 @dataclass(frozen=True)
+class Cifar10(_Study):
+    """The paper's main study: the NAS-Bench-201 cell on CIFAR-10, every strategy from the same warm weights."""
+
+    zero: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Put the zero operation `none` among the candidates."""
+
+
+@dataclass(frozen=True)
+class Ptb(_Study):
+    """The paper's recurrent cell on Penn Treebank: search, retrain what was found, measure its perplexity."""
+
+
+@dataclass(frozen=True)
 class Experiment:
     """Run one of the paper's studies."""
 
     study: (
         Annotated[Toy, subcommand("toy")]
         | Annotated[Cifar10, subcommand("cifar10")]
+        | Annotated[Ptb, subcommand("ptb")]
         | Annotated[Theory, subcommand("theory")]
     )
 
@@ -180,8 +192,8 @@ def run(command: Experiment | Report | Query | Data | List) -> None:
     match command:
         case Experiment(study=Toy() as toy):
             run_toy_study(toy)
-        case Experiment(study=Cifar10() as study):
-            run_cifar10_study(study)
+        case Experiment(study=Cifar10() | Ptb() as study):
+            run_study(study)
         case Report():
             write_study_report(command)
         case Query():
@@ -238,32 +250,43 @@ def print_theory() -> None:
     print(report())
 
 
-def run_cifar10_study(study: Cifar10) -> None:
+def run_study(study: Cifar10 | Ptb) -> None:
     """Run what is missing, then show every run."""
     from advnas import strategies
     from advnas.data_folder import data_folder
-    from advnas.experiments import cifar10
     from advnas.search import check_count
     from advnas.studies.execute import execute, plan
     from advnas.studies.results import claim_folder
 
-    settings = replace(cifar10.PRESETS[study.preset], zero=study.zero)
-    names = list(dict.fromkeys(study.strategies)) or list(cifar10.STRATEGIES)
+    data = data_folder(study.data_folder)
+    experiment, defaults, count = _experiment_of(study, data)
+    names = list(dict.fromkeys(study.strategies)) or list(defaults)
     for name in names:
         strategies.strategy_type(name)
     first = check_count("--first-seed", study.first_seed, least=0)
-    count = cifar10.SEEDS[study.preset] if study.seeds is None else check_count("--seeds", study.seeds)
+    count = count if study.seeds is None else check_count("--seeds", study.seeds)
     processes = check_count("--jobs", study.jobs)
-    experiment = cifar10.Cifar10(settings, data_folder(study.data_folder))
     if study.show:
-        _show_settings(f"cifar10, {study.preset}", experiment, names, count)
+        _show_settings(f"{experiment.name}, {study.preset}", experiment, names, count)
         return
     experiment.check()
-    folder = study.folder or Path("runs") / f"cifar10-{study.preset}{'-zero' if study.zero else ''}"
-    claim_folder(folder, experiment.name, settings)
+    zero = "-zero" if isinstance(study, Cifar10) and study.zero else ""
+    folder = study.folder or Path("runs") / f"{experiment.name}-{study.preset}{zero}"
+    claim_folder(folder, experiment.name, experiment.settings)
     jobs = plan(experiment, names, range(first, first + count))
     execute(experiment, jobs, folder, processes=processes, on_done=_announce(jobs, folder))
-    _show_runs(folder, experiment.data_folder, as_json=study.json)
+    show = _show_cells if isinstance(study, Cifar10) else _show_perplexities
+    show(folder, data, as_json=study.json)
+
+
+def _experiment_of(study: Cifar10 | Ptb, data: Path) -> "tuple[Study, Sequence[str], int]":
+    """The experiment, the strategies it compares, and over how many seeds."""
+    from advnas.experiments import cifar10, ptb
+
+    if isinstance(study, Ptb):
+        return ptb.Ptb(ptb.PRESETS[study.preset], data), ptb.STRATEGIES, ptb.SEEDS[study.preset]
+    settings = replace(cifar10.PRESETS[study.preset], zero=study.zero)
+    return cifar10.Cifar10(settings, data), cifar10.STRATEGIES, cifar10.SEEDS[study.preset]
 
 
 def _show_settings(title: str, experiment: "Study", names: Sequence[str], seeds: int) -> None:
@@ -276,14 +299,8 @@ def _show_settings(title: str, experiment: "Study", names: Sequence[str], seeds:
     table.add_section()
     table.add_row("strategies", ", ".join(names))
     table.add_row("seeds", str(seeds))
-    table.add_row("steps", f"{experiment.steps:,}, {experiment.steps_per_epoch:,} an epoch")
-    table.add_row(
-        "theta fixed", f"for the first {experiment.warmup:,}, the same for all sparse strategies of a seed"
-    )
-    table.add_row(
-        "each step after", "one of the weights (SGD, Nesterov), one of theta (Adam), on a half of the data each"
-    )
-    table.add_row("learning rates", "annealed to 0 along a cosine")
+    for about, what in experiment.procedure().items():
+        table.add_row(about, what)
     rich.print(table)
 
 
@@ -302,26 +319,48 @@ def _announce(jobs: "Sequence[Job]", folder: Path) -> "Callable[[Job], None]":
     return announce
 
 
-def _show_runs(folder: Path, data: Path, *, as_json: bool) -> None:
-    """Every finished run: what it found, and what that is worth where the benchmark's table is at hand."""
-    from rich.console import Console
-    from rich.table import Table
-
+def _show_cells(folder: Path, data: Path, *, as_json: bool) -> None:
+    """Every finished run: its cells, and what they are worth where the benchmark's table is at hand."""
     from advnas.benchmarks import nasbench201
     from advnas.studies.runs import read_results
 
     known = _known_accuracies(data)
-    shown = Table("strategy", "seed", "found", "accuracy", "process best", "seconds", title=str(folder))
     rows = []
     for result in read_results(folder):
         best = result["process_best"] and result["process_best"]["architecture"]
-        row = {"strategy": result["strategy"], "seed": result["seed"], "seconds": result["seconds"]}
+        row = {key: result[key] for key in ("strategy", "seed", "seconds")}
         for name, cell in (("argmax", result["argmax"]), ("process_best", best)):
             row[name] = cell and nasbench201.to_string(cell)
             row[f"{name}_accuracy"] = known.accuracy(cell) if cell and known else None
         rows.append(row)
-        accuracies = ("-" if row[key] is None else f"{row[key]:.2f}" for key in _ACCURACIES)
-        shown.add_row(row["strategy"], str(row["seed"]), row["argmax"], *accuracies, f"{row['seconds']:.0f}")
+    columns = ("strategy", "seed", "argmax", "argmax_accuracy", "process_best_accuracy", "seconds")
+    _print_rows(folder, rows, columns, as_json=as_json)
+
+
+def _show_perplexities(folder: Path, data: Path, *, as_json: bool) -> None:
+    """Every finished run: its cell and the perplexities after retraining."""
+    from advnas.studies.runs import read_results
+
+    rows = []
+    for result in read_results(folder):
+        found = result["evaluation"]
+        cell = " ".join(f"{edge}:{operation}" for edge, operation in found["architecture"].items())
+        rows.append({key: result[key] for key in ("strategy", "seed", "seconds")} | {"cell": cell} | found)
+    columns = ("strategy", "seed", "by", "cell", "valid_perplexity", "test_perplexity", "seconds")
+    _print_rows(folder, rows, columns, as_json=as_json)
+
+
+def _print_rows(folder: Path, rows: Sequence[dict[str, Any]], columns: Sequence[str], *, as_json: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table(*(column.replace("_", " ") for column in columns), title=str(folder))
+    for row in rows:
+        cells = (
+            f"{row[key]:.2f}" if isinstance(row[key], float) else "-" if row[key] is None else str(row[key])
+            for key in columns
+        )
+        shown.add_row(*cells)
     if as_json:
         print(json.dumps(rows, indent=1))
     console = Console(stderr=as_json)
@@ -329,7 +368,10 @@ def _show_runs(folder: Path, data: Path, *, as_json: bool) -> None:
     console.print(f"Figures, tables and one page of it all: advnas report {folder}", highlight=False)
 
 
-_ACCURACIES = ("argmax_accuracy", "process_best_accuracy")
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    return "-" if value is None else str(value)
 
 
 def write_study_report(report: Report) -> None:

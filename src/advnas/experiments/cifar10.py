@@ -96,6 +96,16 @@ class Cifar10:
         """Turns between two records."""
         return max(1, self.steps_per_epoch // self.settings.records)
 
+    def procedure(self) -> dict[str, str]:
+        """What the settings do not say, in words."""
+        return {
+            "steps": f"{self.steps:,}, {self.steps_per_epoch:,} an epoch",
+            "theta fixed": f"for the first {self.warmup:,}; one warm-up for all sparse strategies of a seed",
+            "then in turn": "a step of the weights (SGD, Nesterov) and one of theta (Adam), half of the data each",
+            "learning rates": "annealed to 0 along a cosine",
+            "augmentation": "flips, and crops after a border of 4 pixels, on both halves",
+        }
+
     def check(self) -> None:
         """The images must be there and be the right ones."""
         _halves(self.data_folder, self.settings.images)

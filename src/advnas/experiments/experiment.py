@@ -44,6 +44,9 @@ class Experiment(Protocol):
     def record_every(self) -> int:
         """Turns between two records, which are also checkpoints."""
 
+    def procedure(self) -> dict[str, str]:
+        """What the settings do not say, in words."""
+
     def check(self) -> None:
         """Raise now what would otherwise stop every run, such as missing data."""
 

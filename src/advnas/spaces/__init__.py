@@ -7,6 +7,7 @@ SPACES: Mapping[str, str] = MappingProxyType(
     {
         "toy_regression": "10 decisions x 10 fixed 7x7 filters; the paper's toy task",
         "nasbench201": "6 decisions x 4 or 5 operations; the NAS-Bench-201 cell and network",
+        "recurrent_cell": "6 decisions x 5 activations; the recurrent cell of a Penn Treebank language model",
     }
 )
 """What there is, without importing any of it."""

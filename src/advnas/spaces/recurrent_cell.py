@@ -16,6 +16,10 @@ _CELL_RANGE, _WORD_RANGE = 0.04, 0.1  # of the uniform initial weights, as in DA
 _ROWS = 256  # tokens whose logits exist at a time: 10 MB of them for 10,000 words, which caches still help with
 
 
+def _cell_weight(size: int) -> nn.Parameter:
+    return nn.Parameter(torch.empty(size, size).uniform_(-_CELL_RANGE, _CELL_RANGE))
+
+
 class Activation(nn.Module):
     """act(W^h x), given the product W^h x.
 
@@ -34,7 +38,9 @@ class Activation(nn.Module):
 
     def forward(self, product: Tensor) -> Tensor:
         """[batch, hidden] to the same."""
-        return self.function(product)  # type: ignore[no-any-return]
+        output: Tensor = self.function(product)
+        # A slice that is kept for the backward pass would keep the products of all edges that it was cut from.
+        return output.clone() if output is product else output
 
 
 class Edge(nn.Module):
@@ -47,14 +53,13 @@ class Edge(nn.Module):
     def __init__(self, hidden: int, source: int, target: int) -> None:
         super().__init__()
         self.source, self.target = source, target
-        self.carry = nn.Parameter(torch.empty(hidden, hidden))  # W^c
-        weight = nn.Parameter(torch.empty(hidden, hidden))  # W^h
+        self.carry = _cell_weight(hidden)  # W^c
+        weight = _cell_weight(hidden)  # W^h
         activations = (nn.ReLU(), nn.Tanh(), nn.Sigmoid(), nn.Identity())
         candidates: list[nn.Module] = [*(Activation(function, weight) for function in activations), Zero()]
         self.activation: nn.Module = Choice(
             dict(zip(OPERATIONS, candidates, strict=True)), name=f"{source}->{target}"
         )
-        _reset_all(self)
 
     def reset_parameters(self) -> None:
         """DARTS's initial weights."""
@@ -88,25 +93,24 @@ class RecurrentCell(nn.Module):
     def __init__(self, hidden: int, nodes: int) -> None:
         super().__init__()
         self.hidden, self.nodes = hidden, nodes
-        self.weight = nn.Parameter(torch.empty(2 * hidden, 2 * hidden))  # W_in: rows of c, h; columns of x_e, h
+        self.weight = _cell_weight(2 * hidden)  # W_in: rows of c_in and of what it lets in, columns of x_e and h
         pairs = [(source, target) for target in range(1, nodes + 1) for source in range(target)]
         self.edges = nn.ModuleList(Edge(hidden, source, target) for source, target in pairs)
-        self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """DARTS's initial weights."""
         nn.init.uniform_(self.weight, -_CELL_RANGE, _CELL_RANGE)
 
-    def forward(self, words: Tensor, hidden: Tensor) -> Tensor:
-        """Embedded words [time, batch, hidden] and h [batch, hidden] to all h' [time, batch, hidden]."""
-        from_words, from_hidden = self.weight.split(self.hidden, dim=1)
+    def forward(self, words: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Words [time, batch, hidden] and h [batch, hidden] to all h' [time, batch, hidden], and the last."""
+        from_words, from_hidden = self.weight.chunk(2, dim=1)
         fans = [_Fan(self._leaving(node)) for node in range(self.nodes)]
         outputs = []
         for entering in F.linear(words, from_words).unbind():
-            carry, product = torch.addmm(entering, hidden, from_hidden.t()).split(self.hidden, dim=1)
+            carry, product = torch.addmm(entering, hidden, from_hidden.t()).chunk(2, dim=1)
             hidden = self._step(torch.lerp(hidden, torch.tanh(product), torch.sigmoid(carry)), fans)
             outputs.append(hidden)
-        return torch.stack(outputs)
+        return torch.stack(outputs), hidden
 
     def _leaving(self, node: int) -> list[Edge]:
         return [edge for edge in self.edges if isinstance(edge, Edge) and edge.source == node]
@@ -126,11 +130,12 @@ class _Fan:
     def __init__(self, edges: list[Edge]) -> None:
         weights = [edge.weights for edge in edges]
         self._edges = [(edge, len(own)) for edge, own in zip(edges, weights, strict=True)]
+        self._count = sum(map(len, weights))
         self._matrix = torch.cat([weight for own in weights for weight in own])
 
     def run(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
         """(the node that an edge leads to, y [batch, hidden]) for every edge, given x [batch, hidden]."""
-        products = iter(F.linear(x, self._matrix).split(x.shape[1], dim=1))
+        products = iter(F.linear(x, self._matrix).chunk(self._count, dim=1))
         for edge, count in self._edges:
             yield edge.target, edge(x, *islice(products, count))
 
@@ -161,7 +166,7 @@ class Decoder(nn.Linear):
         As F.cross_entropy(self(features), targets), in half the time and without logits [n, vocabulary] in memory.
         """
         tensors = (features, self.weight, self.bias)
-        # Asked for in here because a Function's forward pass cannot see it.
+        # Asked here because a Function's own forward pass always finds gradients switched off.
         wanted = [torch.is_grad_enabled() and tensor.requires_grad for tensor in tensors]
         loss: Tensor = _DecodedCrossEntropy.apply(*tensors, targets, wanted)  # type: ignore[no-untyped-call]
         return loss
@@ -261,8 +266,8 @@ class RecurrentCellNetwork(nn.Module):
     def _features(self, tokens: Tensor, hidden: Tensor | None) -> tuple[Tensor, Tensor]:
         """What the decoder reads [time, batch, hidden], and the last h [batch, hidden]."""
         size = self.embedding.embedding_dim
-        if tokens.dim() != 2 or len(tokens) == 0:
-            raise ValueError(f"tokens must be int64 [time, batch] with time at least 1, got {list(tokens.shape)}.")
+        if tokens.dim() != 2 or tokens.numel() == 0:
+            raise ValueError(f"tokens must be int64 [time, batch] and at least one, got {list(tokens.shape)}.")
         if hidden is None:
             hidden = self.embedding.weight.new_zeros(tokens.shape[1], size)
         if hidden.shape != (tokens.shape[1], size):
@@ -270,11 +275,5 @@ class RecurrentCellNetwork(nn.Module):
                 f"hidden must be [batch, hidden] = [{tokens.shape[1]}, {size}] for tokens {list(tokens.shape)}, "
                 f"got {list(hidden.shape)}. Start a text with None, and a batch of another size too."
             )
-        outputs = self.cell(self.dropout(self.embedding(tokens)), hidden)
-        return self.dropout(outputs), outputs[-1]
-
-
-def _reset_all(module: nn.Module) -> None:
-    for part in module.modules():
-        if isinstance(part, Edge | Activation):
-            part.reset_parameters()
+        outputs, last = self.cell(self.dropout(self.embedding(tokens)), hidden)
+        return self.dropout(outputs), last

@@ -1,0 +1,178 @@
+"""Penn Treebank as a language model reads it: a vocabulary, three long texts, segments of them, perplexity."""
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+FILES = ("train.txt", "valid.txt", "test.txt")
+END_OF_LINE, UNKNOWN = "<eos>", "<unk>"
+_NO_TARGET = -100
+_DIVERGED = 700.0  # nats a token; math.exp of a little more fails, and that of nan is no better
+
+
+@dataclass(frozen=True, eq=False)
+class Corpus:
+    """A vocabulary and three texts: int64 [tokens] each, numbers of words in the vocabulary.
+
+    vocabulary: the words of the training text, in the order in which they first appear there.
+    """
+
+    vocabulary: tuple[str, ...]
+    train: Tensor
+    valid: Tensor
+    test: Tensor
+
+
+def read(folder: Path) -> Corpus:
+    """The texts in `ptb` of a data folder, or in a folder that has train.txt, valid.txt and test.txt itself.
+
+    Words stand between white space, and every line ends with <eos>. A word that the training text does not have
+    becomes <unk>, if that one is there.
+    """
+    train_path, *other_paths = _find(folder)
+    words = _words(train_path)
+    numbers = {word: number for number, word in enumerate(dict.fromkeys(words))}
+    valid, test = (_encode(_words(path), numbers, path) for path in other_paths)
+    return Corpus(tuple(numbers), _encode(words, numbers, train_path), valid, test)
+
+
+def _find(folder: Path) -> list[Path]:
+    places = (folder / "ptb", folder)
+    for place in places:
+        if all((place / name).is_file() for name in FILES):
+            return [place / name for name in FILES]
+    looked = "\n".join(f"  {place / name}" for place in places for name in FILES if not (place / name).is_file())
+    raise FileNotFoundError(
+        f"No Penn Treebank in {folder}. Put {', '.join(FILES)} into {places[0]}, or name the folder that has "
+        f"them.\nMissing are\n{looked}"
+    )
+
+
+def _words(path: Path) -> list[str]:
+    try:
+        text = path.read_bytes().decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path} is not UTF-8 text (byte {error.start:,}: {error.reason}). Is it still compressed?"
+        ) from error
+    if not text.strip():
+        raise ValueError(f"{path} is empty. Put the text there, one sentence a line.")
+    if not text.endswith("\n"):
+        text += "\n"
+    return text.replace("\n", f" {END_OF_LINE} ").split()
+
+
+def _encode(words: list[str], numbers: Mapping[str, int], path: Path) -> Tensor:
+    unknown = numbers.get(UNKNOWN, -1)
+    text = np.fromiter((numbers.get(word, unknown) for word in words), np.int64, len(words))
+    if text.min() < 0:
+        place = int(text.argmin())
+        line = words[:place].count(END_OF_LINE) + 1
+        raise ValueError(
+            f"{path} has {words[place]!r} in line {line}, which the training text does not have, nor has that an "
+            f"{UNKNOWN} to stand for it. Replace the word, or rare words of the training text, by {UNKNOWN}."
+        )
+    return torch.from_numpy(text)
+
+
+class Segments:
+    """Pieces of a long text for truncated backpropagation, as a pure function of the step.
+
+    The text is cut into `batch` columns of equal length that are read side by side, `length` tokens a step, so
+    that every segment goes on where the one before it ended. Dropped are the tokens that do not fill the columns
+    and, in every epoch, a last segment that is shorter than the others: all steps cost and weigh the same.
+
+    text: int64 [tokens].
+    """
+
+    def __init__(self, text: Tensor, *, batch: int, length: int = 35) -> None:
+        _check(text, batch, length)
+        rows = len(text) // batch
+        if rows <= length:
+            raise ValueError(
+                f"A text of {len(text):,} tokens has {rows} in each of {batch} columns, but a segment takes "
+                f"{length} and one more as the last target. Give a smaller batch or length."
+            )
+        self._columns = text[: rows * batch].view(batch, rows).t().contiguous()
+        self._length = length
+
+    def __len__(self) -> int:
+        """Segments an epoch."""
+        return (len(self._columns) - 1) // self._length
+
+    def at(self, step: int) -> tuple[Tensor, Tensor]:
+        """Segment number `step`, counted from 0 across epochs: tokens and targets, each int64 [length, batch].
+
+        The target of a token is the token that follows it.
+        """
+        start = self._place(step) * self._length
+        rows = self._columns[start : start + self._length + 1]
+        return rows[:-1], rows[1:]
+
+    def starts_epoch(self, step: int) -> bool:
+        """Whether this segment goes on from no other, so that the hidden state must be zeros."""
+        return self._place(step) == 0
+
+    def _place(self, step: int) -> int:
+        if step < 0:
+            raise ValueError(f"step counts segments from 0 across epochs, got {step}.")
+        return step % len(self)
+
+
+def perplexity(model: nn.Module, text: Tensor, *, batch: int = 10, length: int = 35) -> float:
+    """exp of the mean negative log likelihood of every token of the text but the first, which has no context.
+
+    The text is cut into `batch` columns, each of which starts with an empty state and carries it to its end.
+    `length` limits memory and nothing else. A model that has diverged, to nan even, gets infinity.
+
+    model: model(tokens int64 [time, batch], hidden or None) -> (logits [time, batch, vocabulary], hidden), such
+        as a RecurrentCellNetwork inside `space.running(architecture)`, or a module derived from one. It is run
+        in eval mode.
+    text: int64 [tokens].
+    """
+    _check(text, batch, length)
+    tokens, targets = _columns(text[:-1], batch, padding=0), _columns(text[1:], batch, padding=_NO_TARGET)
+    total, hidden = 0.0, None
+    with torch.no_grad(), _evaluating(model):
+        for piece, wanted in zip(torch.split(tokens, length), torch.split(targets, length), strict=True):
+            logits, hidden = model(piece, hidden)
+            loss = F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=_NO_TARGET, reduction="sum")
+            total += loss.item()
+    mean = total / (len(text) - 1)
+    return math.exp(mean) if mean < _DIVERGED else math.inf
+
+
+def _columns(text: Tensor, batch: int, *, padding: int) -> Tensor:
+    """[tokens] to [rows, batch], one column after the other, filled up at the end."""
+    rows = -(-len(text) // batch)
+    return F.pad(text, (0, rows * batch - len(text)), value=padding).view(batch, rows).t().contiguous()
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Eval mode for a while; afterwards every part is again in the mode that it was in."""
+    modes = {part: part.training for part in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for part, training in modes.items():
+            part.training = training
+
+
+def _check(text: Tensor, batch: int, length: int) -> None:
+    if text.dim() != 1 or text.dtype != torch.int64 or len(text) < 2:
+        raise ValueError(
+            f"text must be int64 [tokens] and at least two, got {text.dtype} {list(text.shape)}. Take for example "
+            "read(folder).train."
+        )
+    for name, value in {"batch": batch, "length": length}.items():
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}.")
