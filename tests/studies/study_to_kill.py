@@ -1,4 +1,4 @@
-"""The quick CIFAR-10 study on made-up images, as a program that a test can kill: python study_to_kill.py FOLDER."""
+"""The quick CIFAR-10 study on made-up images, as a program that a test can kill: study_to_kill.py FOLDER [JOBS]."""
 
 import sys
 from functools import lru_cache
@@ -30,11 +30,11 @@ class MadeUp(Cifar10):
         return Cifar10Batches(stream(seed, self.settings.images), stream(seed + 1, self.settings.images))
 
 
-def run(folder):
+def run(folder, processes=1):
     torch.set_num_threads(1)
     experiment = MadeUp(PRESETS["quick"], Path())
-    execute(experiment, plan(experiment, STRATEGIES, [3]), folder)
+    execute(experiment, plan(experiment, STRATEGIES, [3]), folder, processes=processes)
 
 
 if __name__ == "__main__":
-    run(Path(sys.argv[1]))
+    run(Path(sys.argv[1]), *map(int, sys.argv[2:]))

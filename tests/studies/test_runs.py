@@ -1,5 +1,7 @@
+import contextlib
 import importlib.util
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -28,8 +30,9 @@ def uninterrupted(program, tmp_path_factory):
     return folder
 
 
-def start_and_kill_when(condition, folder):
-    process = subprocess.Popen([sys.executable, str(PROGRAM), str(folder)], stderr=subprocess.DEVNULL)
+def start_and_kill_when(condition, folder, *arguments):
+    command, marked = [sys.executable, str(PROGRAM), str(folder), *arguments], os.environ | {"STUDY": str(folder)}
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=marked)
     while process.poll() is None and not condition():
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
@@ -52,6 +55,25 @@ def test_a_killed_study_goes_on_and_ends_with_the_same_records(program, uninterr
     program.run(tmp_path)
     assert records(tmp_path) == records(uninterrupted)
     assert outcomes(tmp_path) == outcomes(uninterrupted)
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
+def test_the_processes_of_a_killed_study_end_with_it(tmp_path):
+    start_and_kill_when(lambda: list(tmp_path.glob("warmup/3/checkpoint-*")), tmp_path, "2")
+    deadline = time.monotonic() + 30
+    while processes_of(tmp_path) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not processes_of(tmp_path)
+
+
+def processes_of(folder):
+    """All that inherited the mark which `start_and_kill_when` sets."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if f"STUDY={folder}".encode() in (process / "environ").read_bytes():
+                found.append(process.name)
+    return found
 
 
 def test_records_start_where_theta_does_and_end_with_the_search(uninterrupted):

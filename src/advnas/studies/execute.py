@@ -2,6 +2,8 @@
 
 import multiprocessing
 import os
+import threading
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -102,7 +104,7 @@ def _run_in_processes(
     context = multiprocessing.get_context("spawn")
     threads = max(1, (os.cpu_count() or 1) // processes)
     waiting, running = list(left), dict[Future[None], Job]()
-    with ProcessPoolExecutor(processes, context, torch.set_num_threads, (threads,)) as pool:
+    with ProcessPoolExecutor(processes, context, _begin_process, (threads, os.getpid())) as pool:
         while waiting or running:
             for job in [job for job in waiting if _may_start(job, waiting, running)][: processes - len(running)]:
                 waiting.remove(job)
@@ -119,6 +121,18 @@ def _run_in_processes(
                     failures[job] = error
                 elif on_done is not None:
                     on_done(job)
+
+
+def _begin_process(threads: int, parent: int) -> None:
+    torch.set_num_threads(threads)
+    threading.Thread(target=_die_with, args=(parent,), daemon=True).start()
+
+
+def _die_with(parent: int) -> None:
+    """A study that was killed may be started again at once: nobody else may still be writing into its folder."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
 
 
 def keep_freed_memory() -> None:
