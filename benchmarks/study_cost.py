@@ -1,7 +1,7 @@
 """How long would a whole study take on this machine? A few of its own steps are run, at full size, and counted up.
 
-For every strategy: seconds of a warm-up step and of a turn after it (a weight step and an architecture step), and the
-hours that all steps of one run would take; for Penn Treebank also those of retraining.
+For every strategy: seconds of a warm-up step and of a turn after it (a weight step and an architecture step), and
+the hours that all steps of one run would take; for Penn Treebank also those of retraining.
 
     .venv/bin/python benchmarks/study_cost.py cifar10 --preset paper --json
     .venv/bin/python benchmarks/study_cost.py ptb --preset paper --json
@@ -29,6 +29,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     folder = data_folder(options.data_folder)
     experiment: Experiment
+    names: tuple[str, ...]
     if options.experiment == "cifar10":
         experiment, names = cifar10.Cifar10(cifar10.PRESETS[options.preset], folder), cifar10.STRATEGIES
     else:

@@ -340,7 +340,9 @@ def test_a_study_shows_every_run_and_is_not_run_twice(here, tmp_path, data, monk
     rows = json.loads(output)
     assert code == 0
     assert [(row["strategy"], row["seed"]) for row in rows] == [("advantage", 0), ("random", 0)]
-    assert all(row["argmax_accuracy"] == nasbench201.all_cells().index(row["argmax"]) / 1000 for row in rows)
+    assert rows[0]["argmax_accuracy"] == nasbench201.all_cells().index(rows[0]["argmax"]) / 1000
+    assert rows[1]["argmax"] is None  # nothing that random would prefer
+    assert rows[1]["process_best_accuracy"] == nasbench201.all_cells().index(rows[1]["process_best"]) / 1000
     assert "warm-up, seed 0: done; 1 of 3" in error
     assert here(*command)[1] == output
     code, _, error = here(*command, "--zero")

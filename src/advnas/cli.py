@@ -2,6 +2,7 @@
 
 import json
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, OmitSubcommandPrefixe
 from advnas import __version__
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from advnas.benchmarks.nasbench201 import Table
     from advnas.experiments.experiment import Experiment as Study
     from advnas.experiments.toy import ToySearch, ToySettings
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from advnas.studies.execute import Job
 
     OnIteration = Callable[[int, dict[str, ToySearch]], object]
+    OnDone = Callable[[Job], object]
 
 
 @dataclass(frozen=True)
@@ -274,7 +278,8 @@ def run_study(study: Cifar10 | Ptb) -> None:
     folder = study.folder or Path("runs") / f"{experiment.name}-{study.preset}{zero}"
     claim_folder(folder, experiment.name, experiment.settings)
     jobs = plan(experiment, names, range(first, first + count))
-    execute(experiment, jobs, folder, processes=processes, on_done=_announce(jobs, folder))
+    with _study_progress(experiment, jobs, folder) as on_done:
+        execute(experiment, jobs, folder, processes=processes, on_done=on_done)
     show = _show_cells if isinstance(study, Cifar10) else _show_perplexities
     show(folder, data, as_json=study.json)
 
@@ -304,19 +309,55 @@ def _show_settings(title: str, experiment: "Study", names: Sequence[str], seeds:
     rich.print(table)
 
 
-def _announce(jobs: "Sequence[Job]", folder: Path) -> "Callable[[Job], None]":
-    """One line on standard error for every run that is done, with the time that is left."""
-    started, done_before = time.monotonic(), sum(job.is_done(folder) for job in jobs)
+@contextmanager
+def _study_progress(
+    experiment: "Study", jobs: "Sequence[Job]", folder: Path
+) -> "Iterator[Callable[[Job], object]]":
+    """A live bar on a terminal, a line for every run that is done elsewhere; both on standard error."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    done_before = sum(job.is_done(folder) for job in jobs)
     if done_before:
-        print(f"{done_before} of {len(jobs)} runs are done already", file=sys.stderr)
+        console.print(f"{done_before} of {len(jobs)} runs are done already", highlight=False)
+    if console.is_terminal:
+        with _study_bar(experiment, jobs, folder, console):
+            yield lambda job: console.print(f"{job.name}: done", highlight=False)
+        return
+    started = time.monotonic()
 
     def announce(job: "Job") -> None:
         done = sum(job.is_done(folder) for job in jobs)
-        spent = time.monotonic() - started
-        left = spent * (len(jobs) - done) / max(1, done - done_before)
+        left = (time.monotonic() - started) * (len(jobs) - done) / max(1, done - done_before)
         print(f"{job.name}: done; {done} of {len(jobs)}, about {left / 60:.0f} min left", file=sys.stderr)
 
-    return announce
+    yield announce
+
+
+@contextmanager
+def _study_bar(experiment: "Study", jobs: "Sequence[Job]", folder: Path, console: "Console") -> Iterator[None]:
+    """Looks every second at what the runs have written: they are other processes, or another program's."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    over = threading.Event()
+    text = TextColumn("{task.description}")
+    columns = (text, BarColumn(), TextColumn("{task.percentage:.0f} %"), TimeElapsedColumn(), TimeRemainingColumn())
+
+    def watch() -> None:
+        while not over.wait(1):
+            done = sum(job.is_done(folder) for job in jobs)
+            progress = sum(job.progress(experiment, folder) for job in jobs)
+            bar.update(task, completed=progress, description=f"{done} of {len(jobs)} runs")
+
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("starting", total=len(jobs))
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watcher.join()
 
 
 def _show_cells(folder: Path, data: Path, *, as_json: bool) -> None:
@@ -329,11 +370,12 @@ def _show_cells(folder: Path, data: Path, *, as_json: bool) -> None:
     for result in read_results(folder):
         best = result["process_best"] and result["process_best"]["architecture"]
         row = {key: result[key] for key in ("strategy", "seed", "seconds")}
-        for name, cell in (("argmax", result["argmax"]), ("process_best", best)):
+        argmax = None if result["strategy"] == "random" else result["argmax"]  # its theta never moves
+        for name, cell in (("argmax", argmax), ("process_best", best)):
             row[name] = cell and nasbench201.to_string(cell)
             row[f"{name}_accuracy"] = known.accuracy(cell) if cell and known else None
         rows.append(row)
-    columns = ("strategy", "seed", "argmax", "argmax_accuracy", "process_best_accuracy", "seconds")
+    columns = ("strategy", "seed", "argmax_accuracy", "process_best_accuracy", "seconds")
     _print_rows(folder, rows, columns, as_json=as_json)
 
 
@@ -346,7 +388,7 @@ def _show_perplexities(folder: Path, data: Path, *, as_json: bool) -> None:
         found = result["evaluation"]
         cell = " ".join(f"{edge}:{operation}" for edge, operation in found["architecture"].items())
         rows.append({key: result[key] for key in ("strategy", "seed", "seconds")} | {"cell": cell} | found)
-    columns = ("strategy", "seed", "by", "cell", "valid_perplexity", "test_perplexity", "seconds")
+    columns = ("strategy", "seed", "by", "valid_perplexity", "test_perplexity", "seconds")
     _print_rows(folder, rows, columns, as_json=as_json)
 
 

@@ -73,3 +73,14 @@ def test_a_search_waits_for_its_warm_up():
     assert not module._may_start(search, [], {object(): warmup})
     assert module._may_start(search, [], {})
     assert module._may_start(dense, [warmup], {})
+
+
+def test_progress_goes_by_the_records(tmp_path):
+    job = Job("advantage", 0)
+    assert job.progress(EXPERIMENT, tmp_path) == 0
+    timing = run_folder(tmp_path, "advantage", 0) / "timing.jsonl"
+    timing.parent.mkdir(parents=True)
+    timing.write_text("{}\n" * 3)  # of five: at the start of theta's steps, and after every fourth part of them
+    assert job.progress(EXPERIMENT, tmp_path) == 3 / 5
+    note_done(job, tmp_path)
+    assert job.progress(EXPERIMENT, tmp_path) == 1

@@ -37,6 +37,14 @@ class Job:
             return warmup_file(study, self.seed).exists()
         return (run_folder(study, self.strategy, self.seed) / "result.json").exists()
 
+    def progress(self, experiment: Experiment, study: Path) -> float:
+        """How much of it is done, from 0 to 1, by the records that are there."""
+        if self.is_done(study) or self.strategy is None:
+            return float(self.is_done(study))
+        path = run_folder(study, self.strategy, self.seed) / "timing.jsonl"
+        written = path.read_bytes().count(b"\n") if path.exists() else 0
+        return written * experiment.record_every / (experiment.steps - experiment.warmup + experiment.record_every)
+
     def run(self, experiment: Experiment, study: Path) -> None:
         """Do the work, or what is left of it."""
         if self.strategy is None:
