@@ -1,14 +1,18 @@
 import gc
+import itertools
 import json
 import math
+import os
+import signal
 from functools import partial
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
 
-from advnas import Choice, Draw, NonFiniteLoss, Search, Task, Zero, strategies
+from advnas import Choice, Draw, NonFiniteLoss, Search, SearchStopped, Task, Zero, strategies
 from advnas.checkpoint import load_checkpoint, read_journal, save_checkpoint
 from advnas.distribution import Theta
 from advnas.search import check_count, constant, cosine, update_theta
@@ -756,7 +760,9 @@ def test_the_entropy_is_that_of_theta_after_the_step():
 def test_a_folder_that_already_holds_a_search_is_refused_and_left_alone(tmp_path):
     Search(network()).run(task(), epochs=1, folder=tmp_path)
     before = (tmp_path / "metrics.jsonl").read_text()
-    with pytest.raises(FileExistsError, match=r"already holds the records of a search\. Give another folder"):
+    with pytest.raises(
+        FileExistsError, match=r"already holds .* Give another folder, or resume=True"
+    ):
         Search(network()).run(task(), epochs=1, folder=tmp_path)
     assert (tmp_path / "metrics.jsonl").read_text() == before
 
@@ -864,3 +870,93 @@ def test_probabilities_are_told_by_name():
     search = Search(network())
     assert search.probabilities()["second"] == {"wide": 0.5, "narrow": 0.5}
     assert sum(search.probabilities()["first"].values()) == pytest.approx(1)
+
+
+def shuffled():
+    x, y = batch(size=24)
+    loader = DataLoader(TensorDataset(x, y), batch_size=6, shuffle=True)
+    return Task(loader, DataLoader(TensorDataset(x, y), batch_size=9, shuffle=True), task().loss)
+
+
+class Crash(Exception):
+    pass
+
+
+def after(count, act):
+    """Does something in the step of this number, counted from 1."""
+    steps = itertools.count(1)
+
+    def on_step(step):
+        if next(steps) == count:
+            act()
+
+    return on_step
+
+
+def crash():
+    raise Crash
+
+
+@pytest.mark.parametrize("schedule", ["alternate", "joint"])
+@pytest.mark.parametrize("name", ["advantage", "parsec", "darts"])
+def test_a_search_that_crashed_goes_on_bit_for_bit_from_its_last_epoch(tmp_path, name, schedule):
+    whole, crashed, resumed = alike(3, name, schedule=schedule)
+    whole.run(shuffled(), epochs=4, warmup=1, folder=tmp_path / "whole")
+    with pytest.raises(Crash):
+        crashed.run(shuffled(), epochs=4, warmup=1, folder=tmp_path / "run", on_step=after(10, crash))
+    torch.manual_seed(99)  # whatever happened in between
+    resumed.run(shuffled(), epochs=4, warmup=1, folder=tmp_path / "run", resume=True)
+    for file in ("metrics.jsonl", "result.json"):
+        assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
+    assert all(map(torch.equal, whole.model.state_dict().values(), resumed.model.state_dict().values()))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_lets_the_step_finish_and_saves_also_within_an_epoch(tmp_path, number):
+    whole, stopped, resumed = alike(3)
+    whole.run(shuffled(), epochs=3, folder=tmp_path / "whole")
+    before, ask = signal.getsignal(number), partial(os.kill, os.getpid(), number)
+    with pytest.raises(SearchStopped, match=r"stopped after 6 weight steps and saved.*resume=True"):
+        stopped.run(shuffled(), epochs=3, folder=tmp_path / "run", on_step=after(11, ask))
+    assert signal.getsignal(number) is before
+    assert (stopped.weight_steps, stopped.architecture_steps) == (6, 6)
+    resumed.run(shuffled(), epochs=3, folder=tmp_path / "run", resume=True)
+    assert (tmp_path / "run/metrics.jsonl").read_bytes() == (tmp_path / "whole/metrics.jsonl").read_bytes()
+    assert torch.equal(whole.theta.logits(), resumed.theta.logits())
+
+
+def test_a_second_interrupt_does_not_wait(tmp_path):
+    def interrupt_twice():
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt) as error:
+        Search(network()).run(shuffled(), epochs=3, folder=tmp_path, on_step=after(3, interrupt_twice))
+    assert not isinstance(error.value, SearchStopped)
+
+
+def test_a_finished_search_gives_its_answer_again(tmp_path):
+    first, again = alike(2)
+    answer = first.run(shuffled(), epochs=2, folder=tmp_path)
+    assert again.run(shuffled(), epochs=2, folder=tmp_path, resume=True) == answer
+    assert again.weight_steps == 8
+
+
+def test_resuming_in_an_empty_folder_starts_a_search(tmp_path):
+    Search(network()).run(shuffled(), epochs=1, folder=tmp_path, resume=True)
+    assert len(list(read_journal(tmp_path / "metrics.jsonl"))) == 8
+
+
+@pytest.mark.parametrize(
+    ("options", "epochs", "message"),
+    [
+        ({}, 3, "steps is 12 now and was 8"),
+        ({"seed": 1}, 2, "seed is 1 now and was 0"),
+        ({"schedule": "joint"}, 2, "schedule is joint now and was alternate"),
+        ({"strategy": "gdas"}, 2, "strategy is Gdas"),
+    ],
+)
+def test_a_changed_search_is_refused_by_name(tmp_path, options, epochs, message):
+    Search(network()).run(shuffled(), epochs=2, folder=tmp_path)
+    with pytest.raises(ValueError, match=message):
+        Search(network(), **options).run(shuffled(), epochs=epochs, folder=tmp_path, resume=True)

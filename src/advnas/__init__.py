@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from advnas.architecture import Architecture, Draw
     from advnas.choice import Choice, Zero
     from advnas.distribution import Distribution
-    from advnas.search import NonFiniteLoss, ProcessBest, Search, Step
+    from advnas.search import NonFiniteLoss, ProcessBest, Search, SearchStopped, Step
     from advnas.space import SearchSpace
     from advnas.tasks import Task
 
@@ -28,6 +28,7 @@ _HOMES = {
     "ProcessBest": "search",
     "Search": "search",
     "SearchSpace": "space",
+    "SearchStopped": "search",
     "Step": "search",
     "Task": "tasks",
     "Zero": "choice",
@@ -42,6 +43,7 @@ __all__ = [
     "ProcessBest",
     "Search",
     "SearchSpace",
+    "SearchStopped",
     "Step",
     "Task",
     "Zero",

@@ -4,10 +4,12 @@ import hashlib
 import io
 import json
 import os
+import signal
+import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -82,10 +84,11 @@ class Checkpoints:
 class Journal:
     """Append-only JSON lines. A process that dies while writing costs at most the line it was writing."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, keep: int | None = None) -> None:
+        """keep: how many of the lines that are there, where a run goes on from before its last ones."""
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._cut_torn_line()
+        self._cut(keep)
         self._file = path.open("a", encoding="utf-8")
 
     def append(self, record: Mapping[str, Any]) -> None:
@@ -97,11 +100,38 @@ class Journal:
         """No more lines."""
         self._file.close()
 
-    def _cut_torn_line(self) -> None:
+    def _cut(self, keep: int | None) -> None:
+        """Take away a torn last line, and the lines that are too many."""
         if self.path.exists():
-            whole = self.path.read_bytes().rpartition(b"\n")
-            if whole[2]:
-                os.truncate(self.path, len(whole[0]) + len(whole[1]))
+            lines = self.path.read_bytes().splitlines(keepends=True)
+            whole = [line for line in lines if line.endswith(b"\n")][:keep]
+            os.truncate(self.path, sum(map(len, whole)))
+
+
+class StopSignals:
+    """While this is open, Ctrl-C and SIGTERM ask to stop instead of stopping: whoever works can save first.
+
+    A second Ctrl-C interrupts at once. Python lets only the main thread listen; elsewhere nothing is changed.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._request)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _request(self, number: int, frame: object) -> None:
+        if self.requested:
+            raise KeyboardInterrupt
+        self.requested = True
 
 
 def read_journal(path: Path) -> Iterator[dict[str, Any]]:

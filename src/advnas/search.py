@@ -4,11 +4,11 @@ import copy
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -17,12 +17,13 @@ from torch.optim import Optimizer
 
 from advnas import strategies
 from advnas.architecture import Architecture, Draw
-from advnas.checkpoint import Journal, write_atomically
+from advnas.checkpoint import Checkpoints, Journal, StopSignals, write_atomically
 from advnas.distribution import Distribution, Theta
 from advnas.randomness import generator, seed_of
 from advnas.space import Run, SearchSpace
 from advnas.strategies import Feedback, Phase, State, Strategy
 from advnas.tasks import Task
+from advnas.tasks.replay import Replay
 
 LossOf = Callable[[nn.Module], Tensor]
 OptimizerOf = Callable[[list[nn.Parameter]], Optimizer]
@@ -44,6 +45,10 @@ def constant(progress: float) -> float:
 
 class NonFiniteLoss(ArithmeticError):
     """The loss or its gradient is infinite or not a number; theta and the weights are as before the step."""
+
+
+class SearchStopped(KeyboardInterrupt):
+    """A signal asked the search to stop; it is saved in its folder."""
 
 
 class _NonFiniteTheta(NonFiniteLoss):
@@ -209,11 +214,15 @@ class Search:
         epochs: int,
         warmup: int = 0,
         folder: Path | str | None = None,
+        resume: bool = False,
         on_step: Callable[[Step], object] | None = None,
     ) -> Architecture:
         """Search for `epochs` passes over the training data, in the first `warmup` of them with theta fixed.
 
-        With a folder, every step is a line of `metrics.jsonl` there, and the result is in `result.json`.
+        folder: every step is a line of `metrics.jsonl` there, every epoch a checkpoint (the last two are kept), and
+            the result is in `result.json`. Ctrl-C and SIGTERM let the step finish, save, and raise `SearchStopped`.
+        resume: go on from the last checkpoint in the folder, bit for bit, or start if there is none; see `Replay`
+            for what the data must be like.
         Returns the most likely architecture.
         """
         if self.weight_steps:
@@ -224,21 +233,24 @@ class Search:
         per_epoch = _length(task.training)
         check_count("epochs", epochs)
         self._set_length(epochs * per_epoch, check_count("warmup", warmup, least=0) * per_epoch)
-        journal = None if folder is None else Journal(_new_journal(Path(folder)))
-        validation = _endless(task.validation)
+        training = Replay(task.training, seed=seed_of(self.seed, 0), name="training")
+        validation = Replay(task.validation, seed=seed_of(self.seed, 1), name="validation")
+        keeper = None if folder is None else _Keeper(Path(folder), self, (training, validation), resume=resume)
 
         def loss_on(batch: Any) -> LossOf:
             return lambda model: task.loss(model, batch)
 
-        with nullcontext() if journal is None else closing(journal):
-            for batch in (batch for _ in range(epochs) for batch in task.training):
-                for step in self.turn(loss_on(batch), lambda: loss_on(next(validation))):
-                    if journal is not None:
-                        journal.append(asdict(step))
+        with nullcontext() if keeper is None else keeper:
+            while self.weight_steps < epochs * per_epoch:
+                for step in self.turn(loss_on(next(training)), lambda: loss_on(next(validation))):
+                    if keeper is not None:
+                        keeper.note(step)
                     if on_step is not None:
                         on_step(step)
-        if journal is not None:
-            write_atomically(journal.path.with_name("result.json"), self._result())
+                if keeper is not None:
+                    keeper.end_turn(epoch_is_over=self.weight_steps % per_epoch == 0)
+        if keeper is not None:
+            write_atomically(keeper.folder / "result.json", self._result())
         return self.argmax()
 
     def turn(self, training_loss_of: LossOf, validation_loss_of: Callable[[], LossOf]) -> list[Step]:
@@ -252,6 +264,17 @@ class Search:
             return [self.joint_step(training_loss_of)]
         step = self.weight_step(training_loss_of)
         return [step, self.architecture_step(validation_loss_of(), training_loss_of=training_loss_of)]
+
+    def settings(self) -> dict[str, Any]:
+        """What must be the same where a search goes on."""
+        return {
+            "strategy": repr(self.strategy),
+            "schedule": self.schedule,
+            "seed": self.seed,
+            "steps": self._steps,
+            "warmup": self._warmup,
+            "decisions": {decision.name: list(decision.operations) for decision in self.space.decisions},
+        }
 
     def state(self) -> dict[str, Any]:
         """Everything that decides how the search goes on, in two parts; see `save_checkpoint`."""
@@ -597,16 +620,6 @@ def _place(weights: list[nn.Parameter], origin: list[Tensor], shift: Sequence[Te
             weight.copy_(start if direction is None else start + scale * direction)
 
 
-def _endless(batches: Iterable[Any]) -> Iterator[Any]:
-    while True:
-        empty = True
-        for batch in batches:
-            empty = False
-            yield batch
-        if empty:
-            raise ValueError("The validation data are empty, or an iterator that can be read only once.")
-
-
 def _length(batches: Iterable[Any]) -> int:
     if not isinstance(batches, Sized) or len(batches) == 0:
         raise ValueError(
@@ -617,8 +630,62 @@ def _length(batches: Iterable[Any]) -> int:
     return len(batches)
 
 
-def _new_journal(folder: Path) -> Path:
-    path = folder / "metrics.jsonl"
-    if path.exists():
-        raise FileExistsError(f"{folder} already holds the records of a search. Give another folder.")
-    return path
+class _Keeper:
+    """What a search leaves in its folder while it runs, and how it goes on from there."""
+
+    def __init__(self, folder: Path, search: Search, data: tuple[Replay, Replay], *, resume: bool) -> None:
+        self.folder = folder
+        self._search, self._data = search, data
+        self._checkpoints, self._signals = Checkpoints(folder), StopSignals()
+        path = folder / "metrics.jsonl"
+        saved = self._checkpoints.latest() if resume else None
+        if path.exists() and not resume:
+            raise FileExistsError(
+                f"{folder} already holds the records of a search. Give another folder, or resume=True to go on."
+            )
+        self._lines = 0 if saved is None else self._go_on(saved)
+        self._journal = Journal(path, keep=self._lines)
+
+    def __enter__(self) -> Self:
+        self._signals.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._signals.__exit__()
+        self._journal.close()
+
+    def note(self, step: Step) -> None:
+        self._journal.append(asdict(step))
+        self._lines += 1
+
+    def end_turn(self, *, epoch_is_over: bool) -> None:
+        if epoch_is_over or self._signals.requested:
+            self._save()
+        if self._signals.requested:
+            raise SearchStopped(
+                f"The search was stopped after {self._search.weight_steps} weight steps and saved. Go on with "
+                f"run(..., folder={str(self.folder)!r}, resume=True)."
+            )
+
+    def _save(self) -> None:
+        state = {
+            "settings": self._search.settings(),
+            "search": self._search.state(),
+            "data": [list(data.position) for data in self._data],
+            "lines": self._lines,
+        }
+        self._checkpoints.save(state, self._search.weight_steps)
+
+    def _go_on(self, saved: dict[str, Any]) -> int:
+        now, before = self._search.settings(), saved["settings"]
+        changed = [
+            f"{key} is {now[key]} now and was {before.get(key)}" for key in now if now[key] != before.get(key)
+        ]
+        if changed:
+            raise ValueError(
+                f"{self.folder} holds a search with other settings: {'; '.join(changed)}. Give another folder."
+            )
+        self._search.restore(saved["search"])
+        for data, (passes, number) in zip(self._data, saved["data"], strict=True):
+            data.enter((passes, number))
+        return int(saved["lines"])

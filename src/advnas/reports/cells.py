@@ -7,12 +7,15 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from advnas.reports.study import ZERO_OPERATIONS
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# Operations of different spaces may share a colour: they never meet in a figure.
 _COLORS = {
-    "none": "#a3abb8",
+    **dict.fromkeys(ZERO_OPERATIONS, "#a3abb8"),
     "skip_connect": "#1d4e89",
     "nor_conv_1x1": "#d1720b",
     "nor_conv_3x3": "#c1121f",
@@ -22,6 +25,10 @@ _COLORS = {
     "sep_conv_5x5": "#d1569a",
     "dil_conv_3x3": "#5b3f8c",
     "dil_conv_5x5": "#8d6cc4",
+    "relu": "#c1121f",
+    "tanh": "#d1720b",
+    "sigmoid": "#2a7d3f",
+    "identity": "#1d4e89",
 }
 _COLORS_OF_OTHERS = ("#00797a", "#8a5a2b", "#4a5a00", "#5b6b8c", "#9c4a4a")
 
@@ -143,7 +150,7 @@ def _draw_edge(axes: "Axes", edge: Edge, spacing: float) -> None:
     from matplotlib.patches import FancyArrowPatch
 
     start, end = edge.source * spacing, edge.target * spacing
-    color, zero = operation_color(edge.operation), edge.operation == "none"
+    color, zero = operation_color(edge.operation), edge.operation in ZERO_OPERATIONS
     axes.add_patch(
         FancyArrowPatch(
             (start, 0),

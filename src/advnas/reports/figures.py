@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,6 +10,7 @@ from advnas import strategies
 from advnas.reports.cells import operation_color
 from advnas.reports.curves import Look, look
 from advnas.reports.study import Accuracies, Record, Run, Study
+from advnas.reports.tables import run_numbers, spread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,12 +44,16 @@ class Point(NamedTuple):
 def draw_study(study: Study, table: Accuracies | None) -> Iterator[Drawing]:
     """What the searches answer and how sure they are, over all seeds; accuracies need a table."""
     dense = [name for name in study.strategies if is_dense(name)]
-    if table is not None:
+    if study.retrains:
+        yield from _draw_retrained(study)
+    elif table is not None:
         yield _draw_accuracy_over_epochs(study, table, [name for name in study.strategies if name not in dense])
         if dense:
             references = [name for name in ("advantage", "random") if name in study.strategies]
             yield _draw_accuracy_over_seconds(study, table, references + dense)
     yield _draw_entropy(study)
+    if study.retrains:
+        yield from _draw_loss(study)
 
 
 def draw_probabilities(study: Study) -> Iterator[Drawing]:
@@ -82,7 +87,7 @@ def _draw_accuracy_over_epochs(study: Study, table: Accuracies, names: Sequence[
         "Test accuracy that the table knows for the cell each search would answer with at that moment: the "
         "argmax of theta, for random search the process best. All of these train one operation an edge at a time. "
         f"{_BANDS}",
-        _accuracy_figure(study, table, names, lambda point: point.epoch, "epoch, warm-up included"),
+        _accuracy_figure(study, table, names, lambda point: point.epoch, _epoch_label(study.runs)),
     )
 
 
@@ -138,6 +143,43 @@ def _draw_line(axes: "Axes", name: str, number: int, places: Sequence[float], va
     axes.plot(places, values, line, color=color, lw=width, marker=marker, markersize=size, label=name)
 
 
+def _draw_retrained(study: Study) -> Iterator[Drawing]:
+    perplexities = {
+        name: [value for run in study.of(name) if (value := run_numbers(run, None)["valid_perplexity"]) is not None]
+        for name in study.strategies
+    }
+    finite = {name: [value for value in values if math.isfinite(value)] for name, values in perplexities.items()}
+    drawn = {name: values for name, values in finite.items() if values}
+    if drawn:
+        diverged = sum(map(len, perplexities.values())) - sum(map(len, drawn.values()))
+        yield Drawing(
+            "perplexity",
+            "Validation perplexity of the retrained cells",
+            "What every search has found, retrained from scratch: a dot a seed, a bar at their mean. Further to the "
+            "left is better. The dotted line is the mean of random search."
+            + (f" Retrainings that diverged and are not drawn: {diverged}." if diverged else ""),
+            _dot_figure(drawn, "validation perplexity, with the best epoch's weights"),
+        )
+
+
+def _dot_figure(values: Mapping[str, Sequence[float]], label: str) -> "Figure":
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=_SIZE, layout="constrained")
+    axes = figure.subplots()
+    for place, (name, own) in enumerate(values.items()):
+        color, mean = _look(name).color, statistics.fmean(own)
+        axes.vlines(mean, place - 0.3, place + 0.3, color=color, lw=2.4)
+        axes.plot(own, [place] * len(own), "o", color=color, alpha=0.6, markersize=8, mew=0, label=name)
+        if name == "random":
+            axes.axvline(mean, color=color, lw=0.8, ls=(0, (1, 3)), zorder=0)
+    axes.set_yticks(range(len(values)), list(values))
+    axes.set_ylim(len(values) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)
+    _finish(axes, label)
+    return figure
+
+
 def _draw_entropy(study: Study) -> Drawing:
     from matplotlib.figure import Figure
 
@@ -149,13 +191,35 @@ def _draw_entropy(study: Study) -> Drawing:
         _draw_line(axes, name, number, list(moments), means)
     axes.set_ylim(bottom=0)
     axes.set_ylabel("entropy of a decision [nats]")
-    _finish(axes, "epoch, warm-up included")
+    _finish(axes, _epoch_label(study.runs))
     _legend(figure, axes)
     return Drawing(
         "entropy",
         "Entropy of the architecture distribution",
         "Mean over the decisions and the seeds. It starts at the logarithm of the number of operations, where "
         "nothing is decided, and reaches 0 when every decision is certain.",
+        figure,
+    )
+
+
+def _draw_loss(study: Study) -> Iterator[Drawing]:
+    from matplotlib.figure import Figure
+
+    curves = {name: _points(study.of(name), lambda run, record: record.loss) for name in study.strategies}
+    if not any(curves.values()):
+        return
+    figure = Figure(figsize=_SIZE, layout="constrained")
+    axes = figure.subplots()
+    for number, (name, points) in enumerate(curves.items()):
+        _draw_curve(axes, name, number, points, lambda point: point.epoch)
+    axes.set_ylabel("loss of theta's steps [nats a token]")
+    _finish(axes, _epoch_label(study.runs))
+    _legend(figure, axes)
+    yield Drawing(
+        "loss",
+        "Loss of the steps of theta",
+        "Mean training loss since the measurement before, of the architectures that each strategy tried, with the "
+        f"weights that they share. {_BANDS} It tells how the search went, not what its answer is worth.",
         figure,
     )
 
@@ -177,7 +241,7 @@ def _draw_probabilities(run: Run) -> Drawing:
         axes.set_title(decision, fontsize=9)
         axes.set_ylim(0, 1)
         _finish(axes, "")
-    figure.supxlabel("epoch, warm-up included", fontsize="medium")
+    figure.supxlabel(_epoch_label([run]), fontsize="medium")
     figure.supylabel("probability", fontsize="medium")
     _legend(figure, grid.flat[0])
     return Drawing(
@@ -186,6 +250,11 @@ def _draw_probabilities(run: Run) -> Drawing:
         f"Probability of every operation at every decision in the run with seed {run.seed}.",
         figure,
     )
+
+
+def _epoch_label(runs: Sequence[Run]) -> str:
+    warmed_up = all(run.records[0].epoch > 0 for run in runs)
+    return "epoch, warm-up included" if warmed_up else "epoch"
 
 
 def _finish(axes: "Axes", label: str) -> None:

@@ -4,14 +4,19 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import cattrs
+from cattrs.gen import make_dict_structure_fn
 
 from advnas import strategies
 from advnas.checkpoint import read_journal
+from advnas.experiments.ptb import BY_PROCESS_BEST
 
 Cell = Mapping[str, str]
+TakenBy = Literal["argmax", "process best"]
+
+ZERO_OPERATIONS = frozenset({"none", "zero"})  # the names that the spaces have for them
 
 
 class Entry(Protocol):
@@ -48,7 +53,10 @@ class ProcessBest:
 
 @dataclass(frozen=True)
 class Record:
-    """One measurement during the search. epoch: counted from the beginning of the warm-up."""
+    """One measurement during the search.
+
+    epoch: counted from the beginning of the warm-up. loss: mean over the steps of theta since the record before.
+    """
 
     epoch: float
     step: int
@@ -56,6 +64,7 @@ class Record:
     probabilities: Mapping[str, Mapping[str, float]]
     argmax: Cell
     process_best: ProcessBest | None
+    loss: float | None = None
 
 
 @dataclass(frozen=True)
@@ -67,8 +76,24 @@ class Moment:
 
 
 @dataclass(frozen=True)
+class Evaluation:
+    """What the answer of a search is worth after it was retrained from scratch. by: which answer that was."""
+
+    by: TakenBy
+    architecture: Cell
+    valid_perplexity: float
+    test_perplexity: float
+    parameters: int
+    best_epoch: int
+
+
+@dataclass(frozen=True)
 class Result:
-    """What a finished run leaves. saved_bytes: activations kept for the backward pass of one step."""
+    """What a finished run leaves.
+
+    saved_bytes: activations kept for the backward pass of one step. evaluation: None where a table knows the
+    worth of the answer.
+    """
 
     strategy: str
     seed: int
@@ -78,14 +103,20 @@ class Result:
     warmup_seconds: float
     saved_bytes: float | None
     provenance: Mapping[str, str]
+    evaluation: Evaluation | None = None
 
 
 @dataclass(frozen=True)
 class Run:
-    """One strategy with one seed. seconds[epoch]: search time when the record of that epoch was taken."""
+    """One strategy with one seed.
+
+    answers_by: which of its two cells the study takes from the strategy. seconds[epoch]: search time when the
+    record of that epoch was taken.
+    """
 
     strategy: str
     seed: int
+    answers_by: TakenBy
     records: tuple[Record, ...]
     seconds: Mapping[float, float]
     result: Result | None
@@ -105,9 +136,16 @@ class Run:
         """The result, or as long as there is none the last measurement."""
         return self.result or self.records[-1]
 
+    @property
+    def evaluation(self) -> Evaluation | None:
+        """What retraining has shown, if that was done."""
+        return self.result.evaluation if self.result else None
+
     def answer(self, found: Record | Result) -> Cell | None:
-        """The argmax; for random search, whose theta never moves, the process best (None before it has one)."""
-        return process_best(found) if self.strategy == "random" else found.argmax
+        """What was retrained, or else what would be: the argmax or the process best (None before it has one)."""
+        if isinstance(found, Result) and found.evaluation:
+            return found.evaluation.architecture
+        return process_best(found) if self.answers_by == "process best" else found.argmax
 
 
 @dataclass(frozen=True)
@@ -136,7 +174,13 @@ class Study:
     @property
     def with_zero(self) -> bool:
         """Whether a decision could choose the zero operation."""
-        return any("none" in candidates for candidates in self.runs[0].records[0].probabilities.values())
+        decisions = self.runs[0].records[0].probabilities.values()
+        return any(not ZERO_OPERATIONS.isdisjoint(candidates) for candidates in decisions)
+
+    @property
+    def retrains(self) -> bool:
+        """Whether answers are judged by retraining them, for want of a table that knows every cell."""
+        return self.experiment == "ptb"
 
 
 def process_best(found: Record | Result) -> Cell | None:
@@ -148,7 +192,7 @@ def read_study(folder: Path) -> Study:
     """Everything a report needs. Runs without a measurement are left out and named; what is broken is an error."""
     asked = _read_settings(folder / "study.json")
     folders = [path for path in folder.glob("runs/*") if path.is_dir()]
-    runs = {path.name: _read_run(path) for path in folders}
+    runs = {path.name: _read_run(path, asked["experiment"]) for path in folders}
     measured = [run for run in runs.values() if run.records]
     if not measured:
         raise ValueError(
@@ -177,7 +221,7 @@ def _read_settings(path: Path) -> dict[str, Any]:
     return content
 
 
-def _read_run(folder: Path) -> Run:
+def _read_run(folder: Path, experiment: str) -> Run:
     strategy, dash, seed = folder.name.rpartition("-")
     if not (dash and strategy and seed.isdecimal()):
         raise ValueError(f"{folder} is not a run: its name must be STRATEGY-SEED, like advantage-0. Move it away.")
@@ -190,14 +234,25 @@ def _read_run(folder: Path) -> Run:
     return Run(
         strategy=strategy,
         seed=int(seed),
+        answers_by=_taken_by(experiment, strategy),
         records=tuple(_read_lines(folder / "records.jsonl", Record)),
         seconds={moment.epoch: moment.seconds for moment in _read_lines(folder / "timing.jsonl", Moment)},
         result=result,
     )
 
 
+def _taken_by(experiment: str, strategy: str) -> TakenBy:
+    # Theta of random search never moves, so its argmax is whatever operation comes first.
+    by_process_best = BY_PROCESS_BEST if experiment == "ptb" else ("random",)
+    return "process best" if strategy in by_process_best else "argmax"
+
+
 def _read_result(path: Path) -> Result | None:
-    return _structure(_read_json(path), Result, str(path)) if path.exists() else None
+    if not path.exists():
+        return None
+    content = _read_json(path)
+    # A study that looks its answers up in a table leaves an empty evaluation, or none.
+    return _structure(content | {"evaluation": content.get("evaluation") or None}, Result, str(path))
 
 
 _Content = TypeVar("_Content")
@@ -242,3 +297,6 @@ def _place(run: Run) -> tuple[int, str, int]:
 
 
 _converter = cattrs.Converter()
+_converter.register_structure_hook(
+    Evaluation, make_dict_structure_fn(Evaluation, _converter, _cattrs_forbid_extra_keys=True)
+)

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,12 +30,18 @@ class Spread(NamedTuple):
 
 
 class Column(NamedTuple):
-    """One quantity of a study's table. key: its name in the spreadsheets."""
+    """One quantity of a study's table. key: its name in the spreadsheets. printed: whether the paper has it."""
 
     key: str
     title: str
     unit: str
     digits: int
+    printed: bool = False
+
+    @property
+    def heading(self) -> str:
+        """Title and unit in one line."""
+        return f"{self.title} [{self.unit}]" if self.unit else self.title
 
 
 class Value(NamedTuple):
@@ -45,9 +52,13 @@ class Value(NamedTuple):
 
 
 class StudyRow(NamedTuple):
-    """A strategy, how many of its runs are finished, and one value a column over those."""
+    """A strategy, how many of its runs are finished, and one value a column over those.
+
+    answer: which of a search's cells was retrained; empty where none was.
+    """
 
     strategy: str
+    answer: str
     runs: str
     values: tuple[Value, ...]
 
@@ -64,41 +75,64 @@ class StudyTable:
     columns: tuple[Column, ...]
     rows: tuple[StudyRow, ...]
 
+    @property
+    def tells_answers(self) -> bool:
+        """Whether any row says which cell was retrained."""
+        return any(row.answer for row in self.rows)
 
-COLUMNS = (
-    Column("argmax_accuracy", "accuracy of the argmax", "%", 2),
-    Column("argmax_params", "its parameters", "M", 2),
-    Column("process_best_accuracy", "accuracy of the process best", "%", 2),
-    Column("process_best_params", "its parameters", "M", 2),
-    Column("regret", "regret of the answer", "points", 2),
-    Column("percentile", "cells worse than the answer", "%", 1),
+
+_COSTS = (
     Column("seconds", "search time", "s", 1),
     Column("saved_mib", "saved activations", "MiB", 1),
 )
+COLUMNS = (
+    Column("argmax_accuracy", "accuracy of the argmax", "%", 2, printed=True),
+    Column("argmax_params", "its parameters", "M", 2, printed=True),
+    Column("process_best_accuracy", "accuracy of the process best", "%", 2, printed=True),
+    Column("process_best_params", "its parameters", "M", 2, printed=True),
+    Column("regret", "regret of the answer", "points", 2),
+    Column("percentile", "cells worse than the answer", "%", 1),
+    *_COSTS,
+)
+RETRAINED_COLUMNS = (
+    Column("valid_perplexity", "validation perplexity", "", 2, printed=True),
+    Column("test_perplexity", "test perplexity", "", 2, printed=True),
+    Column("params", "parameters", "M", 2, printed=True),
+    *_COSTS,
+)
 
 
-_PAPER_COLUMNS = COLUMNS[:4]
+def _printed(*pairs: tuple[float, float], columns: Sequence[Column] = COLUMNS) -> dict[str, Spread]:
+    keys = (column.key for column in columns if column.printed)
+    return {key: Spread(*pair) for key, pair in zip(keys, pairs, strict=False)}
 
 
-def _printed(*pairs: tuple[float, float]) -> dict[str, Spread]:
-    return {column.key: Spread(*pair) for column, pair in zip(_PAPER_COLUMNS, pairs, strict=False)}
+def _perplexities(*pairs: tuple[float, float]) -> dict[str, Spread]:
+    return _printed(*pairs, columns=RETRAINED_COLUMNS)
 
 
-# The paper's table, first without and then with zero operations; ProxylessNAS has no process best there.
+# The paper's tables: [experiment, with zero operations]. ProxylessNAS has no process best on CIFAR-10 there.
 _PAPER = {
-    False: {
+    ("cifar10", False): {
         "reinforce": _printed((93.01, 0.47), (0.67, 0.18), (92.69, 0.52), (0.68, 0.20)),
         "parsec": _printed((93.68, 0.12), (1.39, 0.20), (92.51, 0.65), (0.47, 0.12)),
         "proxyless": _printed((93.22, 0.08), (0.74, 0.10)),
         "gdas": _printed((93.46, 0.13), (1.24, 0.10), (92.53, 0.98), (0.62, 0.20)),
         "advantage": _printed((93.76, 0.00), (1.53, 0.00), (93.29, 0.21), (0.94, 0.11)),
     },
-    True: {
+    ("cifar10", True): {
         "reinforce": _printed((65.15, 39.00), (0.54, 0.08), (91.40, 0.45), (0.49, 0.10)),
         "parsec": _printed((92.67, 0.55), (0.59, 0.00), (91.75, 0.57), (0.48, 0.17)),
         "proxyless": _printed((10.00, 0.00), (0.07, 0.00)),
         "gdas": _printed((88.62, 0.00), (0.34, 0.00), (92.82, 0.71), (0.47, 0.14)),
         "advantage": _printed((93.63, 0.18), (1.46, 0.10), (93.18, 0.19), (0.86, 0.20)),
+    },
+    ("ptb", True): {
+        "reinforce": _perplexities((99.48, 1.51), (95.50, 1.73), (7.40, 0.07)),
+        "parsec": _perplexities((99.68, 1.49), (95.51, 1.01), (7.33, 0.09)),
+        "proxyless": _perplexities((95.12, 0.22), (90.76, 0.23), (7.33, 0.09)),
+        "gdas": _perplexities((99.28, 2.00), (95.40, 2.01), (7.33, 0.09)),
+        "advantage": _perplexities((94.90, 0.18), (91.18, 0.13), (7.44, 0.00)),
     },
 }
 
@@ -145,12 +179,17 @@ def toy_csv(curves: Curves) -> str:
 
 def paper_numbers(study: Study, strategy: str) -> Mapping[str, Spread]:
     """What the paper reports for a strategy in the same space, by column; empty if it does not."""
-    return _PAPER[study.with_zero].get(strategy, {}) if study.experiment == "cifar10" else {}
+    return _PAPER.get((study.experiment, study.with_zero), {}).get(strategy, {})
+
+
+def study_columns(study: Study) -> tuple[Column, ...]:
+    """All that could be known of the runs of a study."""
+    return RETRAINED_COLUMNS if study.retrains else COLUMNS
 
 
 def run_numbers(run: Run, table: Accuracies | None) -> Numbers:
-    """The quantities of `COLUMNS` for one run; of an unfinished one, as it stands. None: not known."""
-    numbers: dict[str, float | None] = {column.key: None for column in COLUMNS}
+    """The quantities of all columns for one run; of an unfinished one, as it stands. None: not known."""
+    numbers: dict[str, float | None] = {column.key: None for column in COLUMNS + RETRAINED_COLUMNS}
     if table is not None:
         found = run.latest
         # Theta of random search never moves, so its argmax is whatever operation comes first.
@@ -165,6 +204,10 @@ def run_numbers(run: Run, table: Accuracies | None) -> Numbers:
         answer = run.answer(found)
         if answer is not None:
             numbers |= {"regret": table.regret(answer), "percentile": table.percentile(answer)}
+    if run.evaluation:
+        numbers["valid_perplexity"] = run.evaluation.valid_perplexity
+        numbers["test_perplexity"] = run.evaluation.test_perplexity
+        numbers["params"] = run.evaluation.parameters / 1e6
     numbers["seconds"] = run.result.seconds if run.result else run.seconds.get(run.records[-1].epoch)
     if run.result and run.result.saved_bytes is not None:
         numbers["saved_mib"] = run.result.saved_bytes / 2**20
@@ -174,7 +217,11 @@ def run_numbers(run: Run, table: Accuracies | None) -> Numbers:
 def spread(values: Iterable[float | None]) -> Spread | None:
     """Mean and standard deviation of the known values; None if there are none."""
     known = [value for value in values if value is not None]
-    return Spread(statistics.fmean(known), statistics.pstdev(known)) if known else None
+    if not known:
+        return None
+    # A model that has diverged has an infinite perplexity, which `statistics` cannot take.
+    std = statistics.pstdev(known) if all(map(math.isfinite, known)) else math.nan
+    return Spread(statistics.fmean(known), std)
 
 
 def strategy_spreads(study: Study, table: Accuracies | None) -> dict[str, dict[str, Spread]]:
@@ -182,7 +229,7 @@ def strategy_spreads(study: Study, table: Accuracies | None) -> dict[str, dict[s
     spreads: dict[str, dict[str, Spread]] = {}
     for strategy in study.strategies:
         numbers = [run_numbers(run, table) for run in study.of(strategy) if run.finished]
-        columns = {column.key: spread(row[column.key] for row in numbers) for column in COLUMNS}
+        columns = {column.key: spread(row[column.key] for row in numbers) for column in study_columns(study)}
         spreads[strategy] = {key: found for key, found in columns.items() if found}
     return spreads
 
@@ -190,10 +237,13 @@ def strategy_spreads(study: Study, table: Accuracies | None) -> dict[str, dict[s
 def study_table(study: Study, table: Accuracies | None) -> StudyTable:
     """Mean ± std over the finished runs of every strategy, next to the paper's numbers."""
     spreads = strategy_spreads(study, table)
-    columns = tuple(column for column in COLUMNS if any(column.key in known for known in spreads.values()))
+    columns = tuple(
+        column for column in study_columns(study) if any(column.key in known for known in spreads.values())
+    )
     rows = tuple(
         StudyRow(
             strategy,
+            _retrained(study.of(strategy)),
             _finished(study.of(strategy)),
             tuple(
                 Value(_written(known, column), _written(paper_numbers(study, strategy), column))
@@ -208,9 +258,10 @@ def study_table(study: Study, table: Accuracies | None) -> StudyTable:
 def study_markdown(table: StudyTable) -> str:
     """The table for the documentation: a column of the paper's numbers beside each that it has."""
     in_paper = [any(row.values[place].paper for row in table.rows) for place in range(len(table.columns))]
-    header, rows = ["strategy", "runs"], [[row.strategy, row.runs] for row in table.rows]
+    header = ["strategy", *["answer"] * table.tells_answers, "runs"]
+    rows = [[row.strategy, *[row.answer or "-"] * table.tells_answers, row.runs] for row in table.rows]
     for place, column in enumerate(table.columns):
-        header += [f"{column.title} [{column.unit}]"] + ["paper"] * in_paper[place]
+        header += [column.heading] + ["paper"] * in_paper[place]
         for line, row in zip(rows, table.rows, strict=True):
             ours, paper = row.values[place]
             line += [ours or "-"] + [paper or "-"] * in_paper[place]
@@ -219,31 +270,38 @@ def study_markdown(table: StudyTable) -> str:
 
 def runs_csv(study: Study, table: Accuracies | None) -> str:
     """One line a run, numbers in full precision, empty where unknown. finished: 1 or 0."""
-    keys = [column.key for column in COLUMNS]
-    lines = [
-        [run.strategy, run.seed, int(run.finished), *(run_numbers(run, table)[key] for key in keys)]
-        for run in study.runs
-    ]
-    return _csv(["strategy", "seed", "finished", *keys], lines)
+    keys = [column.key for column in study_columns(study)]
+    lines: list[list[Any]] = []
+    for run in study.runs:
+        numbers = run_numbers(run, table)
+        answer = [_retrained([run])] * study.retrains
+        lines.append([run.strategy, run.seed, int(run.finished), *answer, *(numbers[key] for key in keys)])
+    return _csv(["strategy", "seed", "finished", *["answer"] * study.retrains, *keys], lines)
 
 
 def summary_csv(study: Study, table: Accuracies | None) -> str:
     """One line a strategy: mean and std over its finished runs, then the paper's where it has them."""
-    keys = [column.key for column in COLUMNS] + [f"paper_{column.key}" for column in _PAPER_COLUMNS]
+    columns = study_columns(study)
+    keys = [column.key for column in columns] + [f"paper_{column.key}" for column in columns if column.printed]
     lines: list[list[Any]] = []
     for strategy, known in strategy_spreads(study, table).items():
         paper = {f"paper_{key}": found for key, found in paper_numbers(study, strategy).items()}
         numbers = (number for key in keys for number in (known | paper).get(key, (None, None)))
         runs = study.of(strategy)
-        lines.append([strategy, len(runs), sum(run.finished for run in runs), *numbers])
-    return _csv(
-        ["strategy", "runs", "finished", *(f"{key}_{part}" for key in keys for part in Spread._fields)], lines
-    )
+        answer = [_retrained(runs)] * study.retrains
+        lines.append([strategy, len(runs), sum(run.finished for run in runs), *answer, *numbers])
+    parts = (f"{key}_{part}" for key in keys for part in Spread._fields)
+    return _csv(["strategy", "runs", "finished", *["answer"] * study.retrains, *parts], lines)
 
 
 def _finished(runs: Sequence[Run]) -> str:
     finished = sum(run.finished for run in runs)
     return str(finished) if finished == len(runs) else f"{finished} of {len(runs)}"
+
+
+def _retrained(runs: Sequence[Run]) -> str:
+    """Which answers of these runs were retrained. A search that drew nothing has no process best to give."""
+    return " / ".join(sorted({run.evaluation.by for run in runs if run.evaluation}))
 
 
 def _written(known: Mapping[str, Spread], column: Column) -> str:
