@@ -94,6 +94,14 @@ class Ptb(_Study):
 
 
 @dataclass(frozen=True)
+class Digits(_Study):
+    """A small study without a download: a convolutional cell on handwritten digits, retrained and tested."""
+
+    preset: Literal["quick", "laptop"] = "laptop"
+    """quick: a smoke test, seconds. laptop: about two minutes."""
+
+
+@dataclass(frozen=True)
 class Experiment:
     """Run one of the paper's studies."""
 
@@ -101,6 +109,7 @@ class Experiment:
         Annotated[Toy, subcommand("toy")]
         | Annotated[Cifar10, subcommand("cifar10")]
         | Annotated[Ptb, subcommand("ptb")]
+        | Annotated[Digits, subcommand("digits")]
         | Annotated[Theory, subcommand("theory")]
     )
 
@@ -196,7 +205,7 @@ def run(command: Experiment | Report | Query | Data | List) -> None:
     match command:
         case Experiment(study=Toy() as toy):
             run_toy_study(toy)
-        case Experiment(study=Cifar10() | Ptb() as study):
+        case Experiment(study=Cifar10() | Ptb() | Digits() as study):
             run_study(study)
         case Report():
             write_study_report(command)
@@ -254,7 +263,7 @@ def print_theory() -> None:
     print(report())
 
 
-def run_study(study: Cifar10 | Ptb) -> None:
+def run_study(study: Cifar10 | Ptb | Digits) -> None:
     """Run what is missing, then show every run."""
     from advnas import strategies
     from advnas.data_folder import data_folder
@@ -280,14 +289,19 @@ def run_study(study: Cifar10 | Ptb) -> None:
     jobs = plan(experiment, names, range(first, first + count))
     with _study_progress(experiment, jobs, folder) as on_done:
         execute(experiment, jobs, folder, processes=processes, on_done=on_done)
-    show = _show_cells if isinstance(study, Cifar10) else _show_perplexities
-    show(folder, data, as_json=study.json)
+    if isinstance(study, Cifar10):
+        _show_cells(folder, data, as_json=study.json)
+    else:
+        _show_evaluations(folder, as_json=study.json)
 
 
-def _experiment_of(study: Cifar10 | Ptb, data: Path) -> "tuple[Study, Sequence[str], int]":
+def _experiment_of(study: Cifar10 | Ptb | Digits, data: Path) -> "tuple[Study, Sequence[str], int]":
     """The experiment, the strategies it compares, and over how many seeds."""
-    from advnas.experiments import cifar10, ptb
+    from advnas.experiments import cifar10, digits, ptb
 
+    if isinstance(study, Digits):
+        experiment = digits.DigitsExperiment(digits.PRESETS[study.preset])
+        return experiment, digits.STRATEGIES, digits.SEEDS[study.preset]
     if isinstance(study, Ptb):
         return ptb.Ptb(ptb.PRESETS[study.preset], data), ptb.STRATEGIES, ptb.SEEDS[study.preset]
     settings = replace(cifar10.PRESETS[study.preset], zero=study.zero)
@@ -379,16 +393,18 @@ def _show_cells(folder: Path, data: Path, *, as_json: bool) -> None:
     _print_rows(folder, rows, columns, as_json=as_json)
 
 
-def _show_perplexities(folder: Path, data: Path, *, as_json: bool) -> None:
-    """Every finished run: its cell and the perplexities after retraining."""
+def _show_evaluations(folder: Path, *, as_json: bool) -> None:
+    """Every finished run: its cell and what it was worth after retraining."""
     from advnas.studies.runs import read_results
 
-    rows = []
+    rows, columns = [], list[str]()
     for result in read_results(folder):
-        found = result["evaluation"]
-        cell = " ".join(f"{edge}:{operation}" for edge, operation in found["architecture"].items())
-        rows.append({key: result[key] for key in ("strategy", "seed", "seconds")} | {"cell": cell} | found)
-    columns = ("strategy", "seed", "by", "valid_perplexity", "test_perplexity", "seconds")
+        measured = dict(result["evaluation"])
+        cell = measured.pop("architecture")
+        rows.append(
+            {key: result[key] for key in ("strategy", "seed", "seconds")} | measured | {"architecture": cell}
+        )
+        columns = ["strategy", "seed", *measured, "seconds"]
     _print_rows(folder, rows, columns, as_json=as_json)
 
 

@@ -63,8 +63,10 @@ def ask(page, width, folder):
 
 
 @pytest.mark.parametrize("width", [1200, 400])
-def test_the_page_fits_loads_and_asks_for_nothing(width, report, tmp_path):
-    assert ask(report[0].read_text(), width, tmp_path) == {
+@pytest.mark.parametrize("study", ["report", "ptb_report"])
+def test_the_page_fits_loads_and_asks_for_nothing(study, width, request, tmp_path):
+    page = request.getfixturevalue(study)[0].read_text()
+    assert ask(page, width, tmp_path) == {
         "window": width,
         "content": width,
         "images": 14,

@@ -104,3 +104,13 @@ def test_arrows_must_not_go_in_a_circle():
 def test_a_cell_has_decisions():
     with pytest.raises(ValueError, match="without decisions"):
         draw_cell({})
+
+
+def test_the_zero_of_every_space_is_dotted():
+    arrows = cell_figure({"0->1": "zero", "0->2": "none", "1->2": "identity"}).axes[0].patches[:3]
+    assert [arrow.get_linestyle() for arrow in arrows] == [":", ":", "-"]
+    assert operation_color("zero") == operation_color("none")
+
+
+def test_activations_have_a_colour_each():
+    assert len({operation_color(name) for name in ("relu", "tanh", "sigmoid", "identity", "zero")}) == 5

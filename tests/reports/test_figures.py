@@ -1,3 +1,4 @@
+import json
 import struct
 import xml.etree.ElementTree as ElementTree
 
@@ -127,3 +128,55 @@ def test_files_are_a_png_of_10_by_4_2_inches_and_an_svg_equal_to_the_byte(study_
     assert ElementTree.parse(svg).getroot().tag.endswith("svg")
     assert svg.read_bytes() == (folders[0] / svg.name).read_bytes()
     assert b"<dc:date>" not in svg.read_bytes()
+
+
+def test_a_study_that_retrains_has_perplexities_entropy_and_loss_with_or_without_a_table(ptb_folder, accuracies):
+    for table in (None, accuracies):
+        found = drawings(ptb_folder, table)
+        assert list(found) == ["perplexity", "entropy", "loss"]
+        assert all(drawing.title and drawing.caption for drawing in found.values())
+
+
+def test_perplexities_are_a_dot_a_seed_and_a_bar_at_the_mean(ptb_folder):
+    (axes,) = drawings(ptb_folder, None)["perplexity"].figure.axes
+    study = read_study(ptb_folder)
+    assert [label.get_text() for label in axes.get_yticklabels()] == list(study.strategies)
+    assert axes.yaxis_inverted()  # the first strategy on top
+    for place, name in enumerate(study.strategies):
+        values = [run.evaluation.valid_perplexity for run in study.of(name) if run.evaluation]
+        dots = line(axes.figure, name)
+        assert dots.get_xdata().tolist() == values
+        assert np.round(dots.get_ydata()).tolist() == [place] * len(values)
+        assert len(set(dots.get_ydata())) == len(values)
+        assert axes.collections[place].get_segments()[0][0][0] == np.mean(values)
+
+
+def test_a_diverged_retraining_is_told_and_not_drawn(write_study, tmp_path):
+    folder = write_study(tmp_path, ("advantage",), experiment="ptb")
+    result = json.loads((folder / "runs/advantage-0/result.json").read_text())
+    result["evaluation"]["valid_perplexity"] = float("inf")
+    (folder / "runs/advantage-0/result.json").write_text(json.dumps(result))
+    drawing = drawings(folder, None)["perplexity"]
+    assert drawing.caption.endswith("not drawn: 1.")
+    assert len(line(drawing.figure, "advantage").get_xdata()) == 1
+
+
+def test_what_was_not_measured_is_not_drawn(write_study, tmp_path):
+    unfinished = ("advantage-0", "random-0")
+    folder = write_study(tmp_path, seeds=1, records=1, unfinished=unfinished, experiment="ptb")
+    assert list(drawings(folder, None)) == ["entropy"]
+
+
+def test_the_loss_is_the_median_over_the_seeds_from_the_first_step_on(ptb_folder):
+    figure = drawings(ptb_folder, None)["loss"].figure
+    runs = read_study(ptb_folder).of("proxyless")
+    curve = line(figure, "proxyless")
+    assert curve.get_xdata().tolist() == [4.0, 8.0, 12.0]
+    assert curve.get_ydata()[-1] == np.median([run.records[-1].loss for run in runs])
+
+
+def test_a_warm_up_is_spoken_of_where_there_was_one(ptb_folder, study_folder):
+    def label(folder):
+        return drawings(folder, None)["entropy"].figure.axes[0].get_xlabel()
+
+    assert (label(ptb_folder), label(study_folder)) == ("epoch", "epoch, warm-up included")

@@ -1,4 +1,5 @@
 import base64
+import json
 import re
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
@@ -146,3 +147,97 @@ def test_a_study_without_a_finished_run_is_reported(write_study, accuracies, tmp
     text = write_report(folder, accuracies)[0].read_text()
     assert "advantage, seed 0 (unfinished)" in text
     assert "<td>0 of 1</td>" in text
+
+
+@pytest.fixture(scope="module")
+def ptb_page(ptb_report):
+    return ptb_report[0].read_text()
+
+
+def test_the_page_of_a_study_that_retrains(ptb_page, ptb_folder, ptb_report):
+    evaluation = read_study(ptb_folder).runs[0].evaluation
+    assert sorted(ptb_report) == sorted(ptb_report[0].parent.iterdir())
+    assert f"advantage, seed 0: test perplexity {evaluation.test_perplexity:.2f}" in ptb_page
+    assert "gdas, seed 1 (unfinished)" in ptb_page
+    assert '<td class="word">process best</td>' in ptb_page
+    assert '<span class="theirs" title="paper">94.90 ± 0.18</span>' in ptb_page
+    assert "parameters cannot be compared" in ptb_page
+    assert "ccuracy" not in ptb_page
+    assert len(Elements(ptb_page)["img"]) == 3 + 3 + 8
+
+
+def test_the_retrained_cell_is_drawn(ptb_page, ptb_folder):
+    run = read_study(ptb_folder).of("gdas")[0]
+    edges = ", ".join(f"{edge} {operation}" for edge, operation in run.evaluation.architecture.items())
+    (picture,) = (found for found in Elements(ptb_page)["img"] if "Cell found by gdas, seed 0" in found["alt"])
+    assert picture["alt"].endswith(edges)
+
+
+def test_a_page_on_cells_of_a_table_does_not_speak_of_perplexity(page):
+    assert "perplexity" not in page
+
+
+def test_a_study_that_retrains_leaves_the_table_alone(write_study, tmp_path):
+    folder = write_study(tmp_path, seeds=1, records=2, experiment="ptb")
+    first = {path: path.read_bytes() for path in write_report(folder, None)}
+    asked_for_anything_it_raises = object()
+    assert {path: path.read_bytes() for path in write_report(folder, asked_for_anything_it_raises)} == first
+
+
+def test_what_comes_from_retraining_is_escaped(write_study, tmp_path):
+    strategy = NASTY.replace("/", "")
+    folder = write_study(tmp_path, (strategy,), seeds=1, records=2, experiment="ptb")
+    path = folder / f"runs/{strategy}-0/result.json"
+    result = json.loads(path.read_text())
+    result["evaluation"]["architecture"] = {"0->1": "<script>"}
+    path.write_text(json.dumps(result))
+    text = write_report(folder, None)[0].read_text()
+    assert "<script" not in text
+    assert "0-&gt;1 &lt;script&gt;" in text
+
+
+def test_the_summary_of_perplexities_prefers_the_lower(write_study, tmp_path):
+    study = read_study(write_study(tmp_path, records=4, experiment="ptb"))
+    text = " ".join(summary(study, None))
+    means = {
+        name: sum(run.evaluation.valid_perplexity for run in study.of(name)) / 2 for name in ("advantage", "random")
+    }
+    assert means["advantage"] < means["random"]
+    assert re.match(
+        rf"advantage has the best mean: {means['advantage']:.2f} ± \d\.\d\d validation perplexity "
+        r"\(lower is better\) over 2 seeds\. advantage has the best mean: .* test perplexity over 2 seeds\.",
+        text,
+    )
+    assert f"reaches {means['random']:.2f} ± " in text
+    assert f"advantage is {means['random'] - means['advantage']:.2f} points ahead, more than the spread" in text
+    assert "2 of its 2 seeds lie below the mean of random search." in text
+
+
+def test_the_summary_says_who_does_not_beat_random_by_perplexity(write_study, tmp_path):
+    folder = write_study(tmp_path, ("proxyless", "random"), seeds=1, records=2, experiment="ptb")
+    path = folder / "runs/proxyless-0/result.json"
+    result = json.loads(path.read_text())
+    result["evaluation"]["valid_perplexity"] = 999.0
+    path.write_text(json.dumps(result))
+    text = sentences(folder, None)
+    assert text.startswith("random has the best mean")
+    assert "Not better than random search on average: proxyless." in text
+    assert text.endswith("A single seed tells nothing about the spread.")
+
+
+def test_results_that_were_not_retrained_are_reported_without_perplexities(write_study, tmp_path):
+    folder = write_study(tmp_path, seeds=1, records=2, experiment="ptb")
+    for path in folder.glob("runs/*/result.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"evaluation": {}}))
+    text = write_report(folder, None)[0].read_text()
+    assert "No answer was judged yet" in text
+    assert "search time" in text
+    assert "test perplexity" not in text
+    assert not (folder / "report/perplexity.svg").exists()
+
+
+def test_a_study_that_retrains_without_a_finished_run_is_reported(write_study, tmp_path):
+    folder = write_study(tmp_path, ("gdas",), seeds=1, unfinished=("gdas-0",), experiment="ptb")
+    text = write_report(folder, None)[0].read_text()
+    assert "No run is finished yet" in text
+    assert "gdas, seed 0 (unfinished)" in text

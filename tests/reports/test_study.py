@@ -213,3 +213,128 @@ def test_the_summary_has_one_line_a_strategy(study_folder, accuracies):
     assert float(lines[0]["seconds_mean"]) == pytest.approx(np.mean([run.result.seconds for run in study.runs[:2]]))
     assert float(lines[0]["paper_process_best_params_std"]) == 0.11
     assert (lines[1]["runs"], lines[1]["finished"]) == ("2", "1")
+
+
+def test_what_retraining_has_shown_is_read(ptb_folder):
+    study = read_study(ptb_folder)
+    advantage, gdas = study.of("advantage")[0], study.of("gdas")[0]
+    assert (study.retrains, study.with_zero) == (True, True)
+    assert (advantage.evaluation.by, advantage.evaluation.best_epoch) == ("argmax", 97)
+    assert advantage.answer(advantage.latest) == advantage.evaluation.architecture == advantage.result.argmax
+    assert gdas.evaluation.by == "process best"
+    assert gdas.answer(gdas.latest) == process_best(gdas.result) != gdas.result.argmax
+
+
+def test_an_unfinished_search_answers_as_the_paper_would_take_it(ptb_folder):
+    (run,) = read_study(ptb_folder).unfinished
+    assert run.evaluation is None
+    assert run.answer(run.latest) == process_best(run.records[-1])
+
+
+def test_the_same_strategy_answers_by_its_argmax_where_a_table_judges(write_study, tmp_path):
+    run = read_study(write_study(tmp_path, ("gdas",), seeds=1)).runs[0]
+    assert run.answer(run.latest) == run.result.argmax
+
+
+@pytest.mark.parametrize("evaluation", [{}, None])
+def test_an_empty_evaluation_is_none(evaluation, write_study, tmp_path):
+    rewrite(write_study(tmp_path, experiment="ptb") / "runs/advantage-0/result.json", evaluation=evaluation)
+    assert [run.evaluation is None for run in read_study(tmp_path).runs] == [True, False, False, False]
+
+
+def test_what_another_study_measures_of_its_answers_is_passed_over(write_study, tmp_path):
+    folder = write_study(tmp_path, ("advantage",), seeds=1, experiment="another")
+    rewrite(folder / "runs/advantage-0/result.json", evaluation={"by": "argmax", "score": 3})
+    assert read_study(tmp_path).runs[0].evaluation is None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"by": "chance"}, "by"),
+        ({"test_perplexity": "low"}, r"float @ \$\.evaluation\.test_perplexity"),
+        ({"architecture": 3}, r"architecture"),
+        ({"accuracy": 93.0}, r"extra fields found.*accuracy"),
+    ],
+)
+def test_a_broken_evaluation_is_refused(change, message, write_study, tmp_path):
+    path = write_study(tmp_path, seeds=1, experiment="ptb") / "runs/advantage-0/result.json"
+    rewrite(path, evaluation=json.loads(path.read_text())["evaluation"] | change)
+    with pytest.raises(ValueError, match=rf"result\.json cannot be read.*{message}"):
+        read_study(tmp_path)
+
+
+def test_the_table_of_perplexities_stands_next_to_the_paper(ptb_folder):
+    study = read_study(ptb_folder)
+    table = study_table(study, None)
+    evaluations = [run.evaluation for run in study.of("advantage")]
+    assert [column.heading for column in table.columns] == [
+        "validation perplexity",
+        "test perplexity",
+        "parameters [M]",
+        "search time [s]",
+        "saved activations [MiB]",
+    ]
+    advantage, _, gdas, random = table.rows
+    for place, (values, paper) in enumerate(
+        [
+            ([found.valid_perplexity for found in evaluations], "94.90 ± 0.18"),
+            ([found.test_perplexity for found in evaluations], "91.18 ± 0.13"),
+            ([found.parameters / 1e6 for found in evaluations], "7.44 ± 0.00"),
+        ]
+    ):
+        assert advantage.values[place] == (f"{np.mean(values):.2f} ± {np.std(values):.2f}", paper)
+    assert (advantage.answer, gdas.answer, gdas.runs) == ("argmax", "process best", "1 of 2")
+    assert (random.answer, random.in_paper) == ("process best", False)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "printed"),
+    [
+        ("reinforce", ["99.48 ± 1.51", "95.50 ± 1.73", "7.40 ± 0.07"]),
+        ("parsec", ["99.68 ± 1.49", "95.51 ± 1.01", "7.33 ± 0.09"]),
+        ("proxyless", ["95.12 ± 0.22", "90.76 ± 0.23", "7.33 ± 0.09"]),
+        ("gdas", ["99.28 ± 2.00", "95.40 ± 2.01", "7.33 ± 0.09"]),
+        ("advantage", ["94.90 ± 0.18", "91.18 ± 0.13", "7.44 ± 0.00"]),
+        ("random", []),
+    ],
+)
+def test_the_perplexities_of_the_paper(strategy, printed, ptb_folder):
+    assert [found.written(2) for found in paper_numbers(read_study(ptb_folder), strategy).values()] == printed
+
+
+def test_the_markdown_of_perplexities_tells_the_answer_and_what_cannot_be_compared(ptb_folder, study_folder):
+    lines = study_markdown(study_table(read_study(ptb_folder), None)).splitlines()
+    assert lines[0].startswith("| strategy | answer | runs | validation perplexity | paper | test perplexity |")
+    assert len({line.count("|") for line in lines[:-2]}) == 1
+    assert lines[2].startswith("| advantage | argmax | 2 | ")
+    assert "cannot be compared" in lines[-1]
+    assert "compared" not in study_markdown(study_table(read_study(study_folder), None))
+
+
+def test_the_spreadsheets_of_perplexities_tell_the_answer(ptb_folder):
+    study = read_study(ptb_folder)
+    runs = list(csv.DictReader(io.StringIO(runs_csv(study, None))))
+    assert float(runs[0]["valid_perplexity"]) == study.runs[0].evaluation.valid_perplexity
+    assert float(runs[0]["params"]) == study.runs[0].evaluation.parameters / 1e6
+    assert [run["answer"] for run in runs] == [run.evaluation.by if run.evaluation else "" for run in study.runs]
+    summary = list(csv.DictReader(io.StringIO(summary_csv(study, None))))
+    assert (summary[0]["answer"], float(summary[0]["paper_test_perplexity_std"])) == ("argmax", 0.13)
+    assert summary[-1]["paper_valid_perplexity_mean"] == ""
+
+
+def test_a_study_that_looks_answers_up_does_not_speak_of_retraining(study_folder, accuracies):
+    study = read_study(study_folder)
+    assert not study_table(study, accuracies).tells_answers
+    assert "answer" not in runs_csv(study, accuracies) + summary_csv(study, accuracies)
+
+
+def test_a_strategy_may_have_given_both_answers(write_study, tmp_path):
+    path = write_study(tmp_path, ("random",), experiment="ptb") / "runs/random-1/result.json"
+    rewrite(path, evaluation=json.loads(path.read_text())["evaluation"] | {"by": "argmax"})
+    assert study_table(read_study(tmp_path), None).rows[0].answer == "argmax / process best"
+
+
+def test_a_diverged_model_has_no_spread():
+    mean, std = spread([95.0, float("inf")])
+    assert (mean, np.isnan(std)) == (np.inf, True)

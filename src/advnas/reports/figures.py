@@ -10,7 +10,6 @@ from advnas import strategies
 from advnas.reports.cells import operation_color
 from advnas.reports.curves import Look, look
 from advnas.reports.study import Accuracies, Record, Run, Study
-from advnas.reports.tables import run_numbers, spread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -145,7 +144,7 @@ def _draw_line(axes: "Axes", name: str, number: int, places: Sequence[float], va
 
 def _draw_retrained(study: Study) -> Iterator[Drawing]:
     perplexities = {
-        name: [value for run in study.of(name) if (value := run_numbers(run, None)["valid_perplexity"]) is not None]
+        name: [run.evaluation.valid_perplexity for run in study.of(name) if run.evaluation]
         for name in study.strategies
     }
     finite = {name: [value for value in values if math.isfinite(value)] for name, values in perplexities.items()}
@@ -155,10 +154,11 @@ def _draw_retrained(study: Study) -> Iterator[Drawing]:
         yield Drawing(
             "perplexity",
             "Validation perplexity of the retrained cells",
-            "What every search has found, retrained from scratch: a dot a seed, a bar at their mean. Further to the "
-            "left is better. The dotted line is the mean of random search."
+            "The answer of every search after it was retrained from scratch: a dot a seed, a bar at their mean. "
+            "Further to the left is better."
+            + " The dotted line is the mean of random search." * ("random" in drawn)
             + (f" Retrainings that diverged and are not drawn: {diverged}." if diverged else ""),
-            _dot_figure(drawn, "validation perplexity, with the best epoch's weights"),
+            _dot_figure(drawn, "validation perplexity"),
         )
 
 
@@ -170,7 +170,9 @@ def _dot_figure(values: Mapping[str, Sequence[float]], label: str) -> "Figure":
     for place, (name, own) in enumerate(values.items()):
         color, mean = _look(name).color, statistics.fmean(own)
         axes.vlines(mean, place - 0.3, place + 0.3, color=color, lw=2.4)
-        axes.plot(own, [place] * len(own), "o", color=color, alpha=0.6, markersize=8, mew=0, label=name)
+        # Seeds that found the same cell would be one dot: each seed has a height of its own.
+        heights = [place + 0.36 * ((number + 0.5) / len(own) - 0.5) for number in range(len(own))]
+        axes.plot(own, heights, "o", color=color, alpha=0.6, markersize=8, mew=0, label=name)
         if name == "random":
             axes.axvline(mean, color=color, lw=0.8, ls=(0, (1, 3)), zorder=0)
     axes.set_yticks(range(len(values)), list(values))

@@ -1,7 +1,7 @@
 """The report of a study: one HTML page that needs nothing beside it, and its parts as files."""
 
 import base64
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
@@ -29,9 +29,42 @@ class Picture(NamedTuple):
     source: str
 
 
+class Measure(NamedTuple):
+    """What answers are compared by. unit: as told the first time, brief: later. of: None where it is not known."""
+
+    unit: str
+    brief: str
+    more_is_better: bool
+    of: Callable[[Run], float | None]
+
+    def is_better(self, one: float, other: float) -> bool:
+        """Whether the first value is strictly better."""
+        return one > other if self.more_is_better else one < other
+
+
+_PERPLEXITIES = (
+    Measure(
+        "validation perplexity (lower is better)",
+        "validation perplexity",
+        False,
+        lambda run: run.evaluation.valid_perplexity if run.evaluation else None,
+    ),
+    Measure(
+        "test perplexity",
+        "test perplexity",
+        False,
+        lambda run: run.evaluation.test_perplexity if run.evaluation else None,
+    ),
+)
+
+
 def write_report(folder: Path, table: Accuracies | None) -> list[Path]:
-    """Write FOLDER/report: index.html, every figure as PNG and SVG, the numbers as CSV and Markdown."""
+    """Write FOLDER/report: index.html, every figure as PNG and SVG, the numbers as CSV and Markdown.
+
+    table: of accuracies; a study that retrains its answers, whose cells are of another space, goes without.
+    """
     study = read_study(folder)
+    table = None if study.retrains else table
     report = folder / "report"
     report.mkdir(exist_ok=True)
     numbers = study_table(study, table)
@@ -54,48 +87,71 @@ def write_report(folder: Path, table: Accuracies | None) -> list[Path]:
 
 def summary(study: Study, table: Accuracies | None) -> list[str]:
     """What came out, in sentences: who is best, and whether that is more than random search and chance give."""
+    if study.retrains:
+        return _compare(study, *_PERPLEXITIES)
     if table is None:
         return ["No table of accuracies was given: this page shows how the searches went, not how good they are."]
-    accuracies = {name: _answer_accuracies(study, name, table) for name in study.strategies}
-    known = {name: Spread(*found) for name, values in accuracies.items() if (found := spread(values))}
-    if not known:
-        return ["No run is finished yet, so there is nothing to compare."]
-    best = max(known, key=lambda name: known[name].mean)
-    return [
-        f"{best} has the best mean: {_percent(known[best])} test accuracy over {_seeds(accuracies[best])}.",
-        *_against_random(best, known, accuracies),
-    ]
+    return _compare(study, Measure("% test accuracy", "%", True, lambda run: _answer_accuracy(run, table)))
 
 
-def _against_random(best: str, known: dict[str, Spread], accuracies: dict[str, list[float]]) -> Iterator[str]:
-    if "random" not in known:
+def _compare(study: Study, measure: Measure, *further: Measure) -> list[str]:
+    """By the first measure in full; by the others only who is best."""
+    values = _values(study, measure)
+    if not values:
+        finished = any(run.finished for run in study.runs)
+        return [f"No {'answer was judged' if finished else 'run is finished'} yet, so there is nothing to compare."]
+    leaders = (_leader(_values(study, each), each) for each in (measure, *further))
+    return [*leaders, *_against_random(values, measure)]
+
+
+def _values(study: Study, measure: Measure) -> dict[str, list[float]]:
+    """[strategy][seed], of the finished runs; strategies without a value are left out."""
+    finished = ((name, [run for run in study.of(name) if run.finished]) for name in study.strategies)
+    values = {name: [value for run in runs if (value := measure.of(run)) is not None] for name, runs in finished}
+    return {name: own for name, own in values.items() if own}
+
+
+def _best(known: dict[str, Spread], measure: Measure) -> str:
+    return (max if measure.more_is_better else min)(known, key=lambda name: known[name].mean)
+
+
+def _spreads(values: dict[str, list[float]]) -> dict[str, Spread]:
+    return {name: found for name, own in values.items() if (found := spread(own))}
+
+
+def _leader(values: dict[str, list[float]], measure: Measure) -> str:
+    known = _spreads(values)
+    best = _best(known, measure)
+    return f"{best} has the best mean: {known[best].written(2)} {measure.unit} over {_seeds(values[best])}."
+
+
+def _against_random(values: dict[str, list[float]], measure: Measure) -> Iterator[str]:
+    if "random" not in values:
         yield "Random search was not run, so what the searches add to chance cannot be told."
         return
-    random, others = known["random"], [name for name in known if name != "random"]
+    known = _spreads(values)
+    best, random = _best(known, measure), known["random"]
+    others = [name for name in known if name != "random"]
     if best != "random":
-        gain, noise = known[best].mean - random.mean, max(known[best].std, random.std)
-        above = sum(value > random.mean for value in accuracies[best])
+        gain, noise = abs(known[best].mean - random.mean), max(known[best].std, random.std)
+        ahead = sum(measure.is_better(value, random.mean) for value in values[best])
         verdict = "more than" if gain > noise else "no more than"
         yield (
-            f"Random search with its process best reaches {_percent(random)} over {_seeds(accuracies['random'])}: "
-            f"{best} is {gain:.2f} points ahead, {verdict} the spread over seeds ({noise:.2f}), and {above} of its "
-            f"{_seeds(accuracies[best])} lie above the mean of random search."
+            f"Random search with its process best reaches {random.written(2)} {measure.brief} over "
+            f"{_seeds(values['random'])}: {best} is {gain:.2f} points ahead, {verdict} the spread over seeds "
+            f"({noise:.2f}), and {ahead} of its {_seeds(values[best])} lie "
+            f"{'above' if measure.more_is_better else 'below'} the mean of random search."
         )
-    behind = [name for name in others if known[name].mean <= random.mean]
+    behind = [name for name in others if not measure.is_better(known[name].mean, random.mean)]
     if others:
         yield f"Not better than random search on average: {', '.join(behind) or 'none'}."
-    if min(len(accuracies[best]), len(accuracies["random"])) < 2:
+    if min(len(values[best]), len(values["random"])) < 2:
         yield "A single seed tells nothing about the spread."
 
 
-def _answer_accuracies(study: Study, strategy: str, table: Accuracies) -> list[float]:
-    finished = [run for run in study.of(strategy) if run.finished]
-    answers = (run.answer(run.latest) for run in finished)
-    return [table.accuracy(cell) for cell in answers if cell is not None]
-
-
-def _percent(found: Spread) -> str:
-    return f"{found.written(2)} %"
+def _answer_accuracy(run: Run, table: Accuracies) -> float | None:
+    cell = run.answer(run.latest)
+    return None if cell is None else table.accuracy(cell)
 
 
 def _seeds(values: Sequence[float]) -> str:
@@ -125,8 +181,10 @@ def _draw_cells(study: Study, table: Accuracies | None, report: Path) -> tuple[l
 
 def _cell_title(run: Run, table: Accuracies | None) -> str:
     title = f"{run.strategy}, seed {run.seed}" + ("" if run.finished else " (unfinished)")
-    cell = run.answer(run.latest)
-    return title if table is None or cell is None else f"{title}: {table.accuracy(cell):.2f} %"
+    if run.evaluation:
+        return f"{title}: test perplexity {run.evaluation.test_perplexity:.2f}"
+    accuracy = None if table is None else _answer_accuracy(run, table)
+    return title if accuracy is None else f"{title}: {accuracy:.2f} %"
 
 
 def _data_uri(svg: Path) -> str:

@@ -11,7 +11,7 @@ from cattrs.gen import make_dict_structure_fn
 
 from advnas import strategies
 from advnas.checkpoint import read_journal
-from advnas.experiments.ptb import BY_PROCESS_BEST
+from advnas.experiments.ptb import BY_PROCESS_BEST, Ptb
 
 Cell = Mapping[str, str]
 TakenBy = Literal["argmax", "process best"]
@@ -91,8 +91,8 @@ class Evaluation:
 class Result:
     """What a finished run leaves.
 
-    saved_bytes: activations kept for the backward pass of one step. evaluation: None where a table knows the
-    worth of the answer.
+    saved_bytes: activations kept for the backward pass of one step. evaluation: None where the study does not
+    judge answers by their perplexity.
     """
 
     strategy: str
@@ -180,7 +180,7 @@ class Study:
     @property
     def retrains(self) -> bool:
         """Whether answers are judged by retraining them, for want of a table that knows every cell."""
-        return self.experiment == "ptb"
+        return self.experiment == Ptb.name
 
 
 def process_best(found: Record | Result) -> Cell | None:
@@ -225,7 +225,7 @@ def _read_run(folder: Path, experiment: str) -> Run:
     strategy, dash, seed = folder.name.rpartition("-")
     if not (dash and strategy and seed.isdecimal()):
         raise ValueError(f"{folder} is not a run: its name must be STRATEGY-SEED, like advantage-0. Move it away.")
-    result = _read_result(folder / "result.json")
+    result = _read_result(folder / "result.json", experiment)
     if result and (result.strategy, result.seed) != (strategy, int(seed)):
         raise ValueError(
             f"{folder / 'result.json'} is of {result.strategy}-{result.seed}, but lies in {folder.name}. "
@@ -243,16 +243,17 @@ def _read_run(folder: Path, experiment: str) -> Run:
 
 def _taken_by(experiment: str, strategy: str) -> TakenBy:
     # Theta of random search never moves, so its argmax is whatever operation comes first.
-    by_process_best = BY_PROCESS_BEST if experiment == "ptb" else ("random",)
+    by_process_best = BY_PROCESS_BEST if experiment == Ptb.name else ("random",)
     return "process best" if strategy in by_process_best else "argmax"
 
 
-def _read_result(path: Path) -> Result | None:
+def _read_result(path: Path, experiment: str) -> Result | None:
     if not path.exists():
         return None
     content = _read_json(path)
-    # A study that looks its answers up in a table leaves an empty evaluation, or none.
-    return _structure(content | {"evaluation": content.get("evaluation") or None}, Result, str(path))
+    # Empty or missing where answers are looked up in a table; other studies may measure other things.
+    evaluation = content.get("evaluation") or None if experiment == Ptb.name else None
+    return _structure(content | {"evaluation": evaluation}, Result, str(path))
 
 
 _Content = TypeVar("_Content")

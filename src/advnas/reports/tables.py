@@ -70,10 +70,11 @@ class StudyRow(NamedTuple):
 
 @dataclass(frozen=True)
 class StudyTable:
-    """columns: only those that at least one finished run has a number for."""
+    """columns: only those that at least one finished run has a number for. note: what must be read along."""
 
     columns: tuple[Column, ...]
     rows: tuple[StudyRow, ...]
+    note: str = ""
 
     @property
     def tells_answers(self) -> bool:
@@ -110,6 +111,11 @@ def _printed(*pairs: tuple[float, float], columns: Sequence[Column] = COLUMNS) -
 def _perplexities(*pairs: tuple[float, float]) -> dict[str, Spread]:
     return _printed(*pairs, columns=RETRAINED_COLUMNS)
 
+
+_PARAMETERS_NOTE = (
+    "The paper's parameters cannot be compared with ours, which are all that the retrained model has: "
+    "its column is 6.0 + 0.18 (k + 2) million for k edges that are not identity."
+)
 
 # The paper's tables: [experiment, with zero operations]. ProxylessNAS has no process best on CIFAR-10 there.
 _PAPER = {
@@ -252,7 +258,9 @@ def study_table(study: Study, table: Accuracies | None) -> StudyTable:
         )
         for strategy, known in spreads.items()
     )
-    return StudyTable(columns, rows)
+    return StudyTable(
+        columns, rows, _PARAMETERS_NOTE if study.retrains and any(row.in_paper for row in rows) else ""
+    )
 
 
 def study_markdown(table: StudyTable) -> str:
@@ -265,7 +273,7 @@ def study_markdown(table: StudyTable) -> str:
         for line, row in zip(rows, table.rows, strict=True):
             ours, paper = row.values[place]
             line += [ours or "-"] + [paper or "-"] * in_paper[place]
-    return markdown(header, rows)
+    return markdown(header, rows) + (f"\n{table.note}\n" if table.note else "")
 
 
 def runs_csv(study: Study, table: Accuracies | None) -> str:

@@ -156,14 +156,15 @@ class Reduction(nn.Module):
 class ConvolutionCellNetwork(nn.Module):
     """Stem, three stages of `cells` equal cells with reductions in between, BN-ReLU, pooling, classifier.
 
-    channels: of the first stage. candidates: makes the operations of an edge for a number of channels; the
-    default is NAS-Bench-201's four, or five with `zero`. affine: False for a search, True for the derived
-    network, whose parameters are then those of the benchmark.
+    inputs: channels of the images. channels: of the first stage. candidates: makes the operations of an edge for a
+    number of channels; the default is NAS-Bench-201's four, or five with `zero`. affine: False for a search, True
+    for the derived network, whose parameters are then those of the benchmark.
     """
 
     def __init__(
         self,
         *,
+        inputs: int = 3,
         channels: int = 16,
         cells: int = 5,
         classes: int = 10,
@@ -173,7 +174,7 @@ class ConvolutionCellNetwork(nn.Module):
     ) -> None:
         super().__init__()
         make = candidates or (lambda width: nasbench201_candidates(width, zero=zero, affine=affine))
-        self.stem = nn.Sequential(nn.Conv2d(3, channels, 3, padding=1, bias=False), nn.BatchNorm2d(channels))
+        self.stem = nn.Sequential(nn.Conv2d(inputs, channels, 3, padding=1, bias=False), nn.BatchNorm2d(channels))
         self.body = nn.Sequential(
             *(Cell(channels, make) for _ in range(cells)),
             Reduction(channels, affine=affine),
@@ -185,6 +186,6 @@ class ConvolutionCellNetwork(nn.Module):
         self.classifier = nn.Linear(4 * channels, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[batch, 3, height, width] to [batch, classes]."""
+        """[batch, inputs, height, width] to [batch, classes]."""
         features = self.last(self.body(self.stem(x)))
         return self.classifier(features.mean((2, 3)))  # type: ignore[no-any-return]

@@ -1,0 +1,59 @@
+"""Handwritten digits that come with the package, so that a search needs no download.
+
+1,797 grey images of 8 x 8 pixels: the test part of "Optical Recognition of Handwritten Digits" by E. Alpaydin and
+C. Kaynak (1998), UCI Machine Learning Repository, https://doi.org/10.24432/C50P49, licence CC BY 4.0. digits.npz
+has them as they are there, pixels from 0 to 16, in the order in which scikit-learn ships them.
+"""
+
+from dataclasses import dataclass
+from importlib.resources import files
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from advnas.randomness import generator
+
+_BRIGHTEST = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Digits:
+    """images: float32 [n, 1, 8, 8] from 0 to 1; labels: int64 [n]."""
+
+    images: Tensor
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, rows: Tensor | slice) -> "Digits":
+        """Some of them."""
+        return Digits(self.images[rows], self.labels[rows])
+
+
+def read() -> Digits:
+    """All of them, in an order that mixes the writers: the file has one after the other."""
+    with files("advnas.tasks").joinpath("digits.npz").open("rb") as file, np.load(file, allow_pickle=False) as data:
+        images, labels = torch.from_numpy(data["images"]), torch.from_numpy(data["labels"])
+    order = torch.randperm(len(labels), generator=generator(len(labels)))
+    return Digits(images[order].float().div(_BRIGHTEST).unsqueeze(1), labels[order].long())
+
+
+class DigitStream:
+    """Minibatch number `step` of a stream without end, always the same one for the same seed and step."""
+
+    def __init__(self, digits: Digits, *, batch: int, seed: int) -> None:
+        if not 1 <= batch <= len(digits):
+            raise ValueError(f"A minibatch must have 1 to {len(digits)} digits here, got {batch}.")
+        self._digits, self._batch, self._seed = digits, batch, seed
+
+    def __len__(self) -> int:
+        """Minibatches an epoch; the last, partial one is left out."""
+        return len(self._digits) // self._batch
+
+    def at(self, step: int) -> Digits:
+        """Minibatch number `step`, counted from 0 across epochs, each of which has an order of its own."""
+        epoch, number = divmod(step, len(self))
+        order = torch.randperm(len(self._digits), generator=generator(self._seed, epoch))
+        return self._digits[order[number * self._batch : (number + 1) * self._batch]]
