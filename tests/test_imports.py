@@ -20,6 +20,8 @@ MAY_IMPORT = {
     **{name: set() for name in LEAVES},
     "search": {*CHAIN, "tasks"},
     "retrain": {*CHAIN, "tasks"},
+    "derive": {*CHAIN, "tasks"},
+    "export": {*CHAIN, "tasks", "derive", "retrain"},
     "spaces": UP_TO_CHOICE,
     "tasks": {*UP_TO_CHOICE, "spaces"},
     "benchmarks": {"architecture"},

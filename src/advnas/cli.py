@@ -436,9 +436,11 @@ def write_study_report(report: Report) -> None:
     """Everything that can be made from the records; accuracies where the benchmark's table is at hand."""
     from advnas.data_folder import data_folder
     from advnas.reports.page import write_report
+    from advnas.reports.study import read_study
 
-    known = _known_accuracies(data_folder(report.data_folder))
-    if known is None:
+    of_cells = read_study(report.folder).experiment == "cifar10"
+    known = _known_accuracies(data_folder(report.data_folder)) if of_cells else None
+    if of_cells and known is None:
         print("No table of accuracies in the data folder: the report goes without them.", file=sys.stderr)
     for path in write_report(report.folder, known):
         print(f"wrote {path}")

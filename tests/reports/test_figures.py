@@ -87,6 +87,12 @@ def test_the_entropy_is_the_mean_over_the_seeds_in_nats(study_folder, accuracies
     assert figure.axes[0].get_ylabel().endswith("[nats]")
 
 
+def test_markers_of_a_level_entropy_have_room(write_study, tmp_path):
+    figure = drawings(write_study(tmp_path, ("random",)), None)["entropy"].figure
+    assert figure.axes[0].get_ylim() == (0, pytest.approx(1.02 * np.log(4), rel=0.1))
+    assert figure.axes[0].get_ylim()[1] > 1.015 * np.log(4)
+
+
 def test_no_two_lines_of_a_figure_look_the_same(study_folder, accuracies):
     for drawing in drawings(study_folder, accuracies).values():
         lines = [found for found in drawing.figure.axes[0].lines if found.get_label() != "best of all cells"]

@@ -191,7 +191,9 @@ def _draw_entropy(study: Study) -> Drawing:
         moments = _by_epoch(study.of(name))
         means = [statistics.fmean(record.entropy for _, record in measured) for measured in moments.values()]
         _draw_line(axes, name, number, list(moments), means)
-    axes.set_ylim(bottom=0)
+    # Above lines that stay level there would be no room for their markers.
+    highest = max(record.entropy for run in study.runs for record in run.records)
+    axes.set_ylim(0, max(axes.get_ylim()[1], 1.02 * highest))
     axes.set_ylabel("entropy of a decision [nats]")
     _finish(axes, _epoch_label(study.runs))
     _legend(figure, axes)
