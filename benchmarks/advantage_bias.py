@@ -63,9 +63,9 @@ def parse_arguments() -> argparse.Namespace:
 def train(experiment: Cifar10, seed: int) -> Search:
     """The study's warm-up."""
     search, data = experiment.make_search("random", seed), experiment.make_data(seed)
-    while search.weight_steps < experiment.warmup:
+    while search.weight_steps < experiment.length.warmup_turns:
         step = search.turn(*data.losses(search))[0]
-        if search.weight_steps % experiment.steps_per_epoch == 0:
+        if search.weight_steps % experiment.length.per_epoch == 0:
             print(f"step {search.weight_steps}, loss {step.loss:.3f}", file=sys.stderr)
     return search
 

@@ -63,11 +63,14 @@ def cost(experiment: Experiment, name: str, turns: int) -> Cost:
         search.turn(*data.losses(search))
 
     row: Cost = {}
-    if experiment.warmup:
+    if experiment.length.warmup:
         row["warmup_step"] = mean_seconds(turn, turns)
-        search.weight_steps = experiment.warmup
+        search.weight_steps = experiment.length.warmup_turns
     row["turn"] = mean_seconds(turn, turns)
-    whole = experiment.warmup * row.get("warmup_step", 0.0) + (experiment.steps - experiment.warmup) * row["turn"]
+    whole = (
+        experiment.length.warmup_turns * row.get("warmup_step", 0.0)
+        + (experiment.length.turns - experiment.length.warmup_turns) * row["turn"]
+    )
     return row | {"hours_a_run": whole / 3600}
 
 

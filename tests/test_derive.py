@@ -236,7 +236,7 @@ class TestSettleNorms:
     def test_a_pass_that_fails_changes_nothing(self):
         module = nn.Sequential(nn.BatchNorm2d(3), nn.BatchNorm2d(3, track_running_stats=False))
         before, x = copy.deepcopy(module.state_dict()), images()[:][0]
-        with pytest.raises(RuntimeError, match="elements not 2"):
+        with pytest.raises(RuntimeError, match="2 elements not 3"):
             settle_norms(module, [(x,), (x[:, :2],)], run)
         torch.testing.assert_close(dict(module.state_dict()), dict(before), rtol=0, atol=0)
         assert module.training

@@ -17,12 +17,21 @@ from advnas.randomness import generator
 from advnas.spaces.convolution_cell import ConvolutionCellNetwork
 from advnas.spaces.recurrent_cell import RecurrentCellNetwork
 
+CELL = Architecture(
+    {
+        "0->1": "nor_conv_3x3",
+        "0->2": "skip_connect",
+        "1->2": "nor_conv_1x1",
+        "0->3": "avg_pool_3x3",
+        "1->3": "nor_conv_3x3",
+        "2->3": "skip_connect",
+    }
+)
+
 
 def derived_convolution_cells():
     search = Search(ConvolutionCellNetwork(channels=4, cells=1, classes=3))
-    operations = ["nor_conv_3x3", "skip_connect", "nor_conv_1x1", "avg_pool_3x3", "nor_conv_3x3", "skip_connect"]
-    names = [decision.name for decision in search.space.decisions]
-    module = search.derive(Architecture(dict(zip(names, operations, strict=True))))
+    module = search.derive(CELL)
     settle_norms(module, [torch.randn(8, 3, 8, 8)], lambda module, x: module(x))
     # With frozen weights behind trainable ones, its convolutions would run as functions of their own.
     module.body.requires_grad_(False)
@@ -218,6 +227,12 @@ def test_what_cannot_be_traced_is_refused_with_the_reason(tmp_path):
         export(Branching(), X, tmp_path, "pt2")
 
 
+def test_what_the_reader_cannot_run_is_refused_with_the_reason(tmp_path):
+    with pytest.raises(ValueError, match=r"Linear cannot be run as model.onnx, and nothing was written: "):
+        export(nn.Linear(3, 4).bfloat16(), (torch.ones(2, 3, dtype=torch.bfloat16),), tmp_path, "onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_failed_export_leaves_an_earlier_one(tmp_path):
     path = export(small(), X, tmp_path, "pt2").path
     content = path.read_bytes()
@@ -280,9 +295,7 @@ def test_weights_of_settled_norms_fit_into_a_derived_module_that_tracks(tmp_path
     module = derived_convolution_cells()
     export(module, (torch.randn(2, 3, 8, 8),), tmp_path, "plain")
     search = Search(ConvolutionCellNetwork(channels=4, cells=1, classes=3))
-    names = [decision.name for decision in search.space.decisions]
-    operations = ["nor_conv_3x3", "skip_connect", "nor_conv_1x1", "avg_pool_3x3", "nor_conv_3x3", "skip_connect"]
-    again = search.derive(Architecture(dict(zip(names, operations, strict=True))))
+    again = search.derive(CELL)
     with pytest.raises(ValueError, match=r"the module has no .*running_mean.*track_norms\(module\)"):
         load_plain(again, tmp_path)
     track_norms(again)
@@ -294,7 +307,7 @@ def test_weights_of_settled_norms_fit_into_a_derived_module_that_tracks(tmp_path
 class Tied(nn.Module):
     def __init__(self):
         super().__init__()
-        self.embedding, self.decoder = nn.Embedding(50, 4), nn.Linear(4, 50, bias=False)
+        self.embedding, self.decoder = nn.Embedding(5000, 4), nn.Linear(4, 5000, bias=False)
         self.decoder.weight = self.embedding.weight
 
     def forward(self, tokens):
@@ -304,7 +317,7 @@ class Tied(nn.Module):
 def test_a_shared_tensor_is_written_once_and_stays_shared(tmp_path, weight_file):
     module, again = Tied(), Tied()
     path = export(module, (torch.arange(6),), tmp_path, "plain").path
-    assert path.stat().st_size < 2 * module.embedding.weight.nbytes + 1200  # of which torch's own format needs most
+    assert path.stat().st_size < 1.5 * module.embedding.weight.nbytes
     load_plain(again, tmp_path)
     assert same_weights(again, module)
     assert again.decoder.weight is again.embedding.weight
@@ -375,6 +388,8 @@ def test_a_hostile_file_executes_nothing(tmp_path, file, write):
     with pytest.raises(ValueError, match="is damaged, or no file of weights"):
         load_plain(small(), tmp_path)
     assert not mark.exists()
+    pickle.loads(pickle.dumps(Trap(mark)))
+    assert mark.exists()  # so the trap was a real one
 
 
 def test_a_file_that_holds_something_else_is_refused(tmp_path):

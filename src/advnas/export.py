@@ -4,8 +4,8 @@ import copy
 import importlib
 import io
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -134,12 +134,18 @@ def _converted(
             content = chosen.write(module, _at_least_two(example, dims), shapes)
             trials = [example, *_fresh(example, dims, dynamic=True)]
             return content, _compare(chosen, content, module, trials, tolerance), True
-    try:
+    with _explained(f"{type(module).__name__} cannot be written as {chosen.file}"):
         content = chosen.write(module, example, (None,) * len(example))
-    except Exception as error:
-        raise ValueError(f"{type(module).__name__} cannot be written as {chosen.file}: {error}") from error
     trials = [example, *_fresh(example, dims, dynamic=False)]
     return content, _compare(chosen, content, module, trials, tolerance), False
+
+
+@contextmanager
+def _explained(problem: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise ValueError(f"{problem}: {error}") from error
 
 
 def _at_least_two(example: Inputs, dims: tuple[int | None, ...]) -> Inputs:
@@ -175,9 +181,13 @@ def _resampled(tensor: Tensor, dim: int, size: int, random: torch.Generator) -> 
 
 def _compare(chosen: _Format, content: bytes, module: nn.Module, trials: list[Inputs], tolerance: float) -> float:
     """The largest difference of the outputs; raises if it is too large."""
-    run, worst = chosen.read(content, module), 0.0
+    worst, problem = 0.0, f"{type(module).__name__} cannot be run as {chosen.file}, and nothing was written"
+    with _explained(problem):
+        run = chosen.read(content, module)
     for inputs in trials:
-        expected, got = _outputs(module(*inputs)), run(inputs)
+        expected = _outputs(module(*inputs))
+        with _explained(problem):
+            got = run(inputs)
         if [tensor.shape for tensor in got] != [tensor.shape for tensor in expected]:
             raise ValueError(_disagreement(chosen, module, inputs, "returns other shapes than the module"))
         for ours, theirs in zip(expected, got, strict=True):

@@ -28,7 +28,8 @@ def test_the_paper_preset_is_the_appendix():
     assert (paper.epochs, paper.warmup, paper.clip) == (100, 50, 1.0)
     assert (paper.weight_rate, paper.momentum, paper.weight_decay) == (0.1, 0.9, 5e-4)
     assert (paper.theta_rate, paper.theta_betas, paper.theta_decay) == (3e-4, (0.5, 0.999), 3e-3)
-    assert (Cifar10(paper, Path()).steps, Cifar10(paper, Path()).warmup) == (39_000, 19_500)
+    length = Cifar10(paper, Path()).length
+    assert (length.turns, length.warmup_turns, length.record_every) == (39_000, 19_500, 390)
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -46,7 +47,7 @@ def test_all_strategies_of_a_seed_start_from_the_same_weights(experiment):
 def test_minibatches_depend_on_the_seed_and_the_position_alone(experiment):
     def losses(strategy, seed):
         search = experiment.make_search(strategy, seed)
-        search.weight_steps = experiment.warmup
+        search.weight_steps = experiment.length.warmup_turns
         architecture = next(search.space.architectures())
         training, validation = experiment.make_data(seed).losses(search)
         with search.space.running(architecture):
@@ -77,7 +78,7 @@ def test_strategies_are_told_what_they_must_know_of_the_task(experiment):
 def test_every_strategy_takes_both_kinds_of_step(experiment, name):
     search = experiment.make_search(name, 0)
     assert isinstance(search, Search)
-    search.weight_steps = experiment.warmup
+    search.weight_steps = experiment.length.warmup_turns
     assert [step.phase for step in search.turn(*experiment.make_data(0).losses(search))] == [
         "weights",
         "architecture",

@@ -1,12 +1,13 @@
 """The quick CIFAR-10 study on made-up images, as a program that a test can kill: study_to_kill.py FOLDER [JOBS]."""
 
 import sys
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import torch
 
-from advnas.experiments.cifar10 import PRESETS, Cifar10, Cifar10Batches
+from advnas.experiments.cifar10 import PRESETS, Cifar10, loss_at
+from advnas.experiments.experiment import TwoStreams
 from advnas.randomness import generator
 from advnas.studies.execute import execute, plan
 from advnas.tasks.cifar10 import Images
@@ -27,7 +28,8 @@ class MadeUp(Cifar10):
     """The same study without its data."""
 
     def make_data(self, seed):
-        return Cifar10Batches(stream(seed, self.settings.images), stream(seed + 1, self.settings.images))
+        training, validation = stream(seed, self.settings.images), stream(seed + 1, self.settings.images)
+        return TwoStreams(partial(loss_at, training), partial(loss_at, validation))
 
 
 def run(folder, processes=1):

@@ -1,6 +1,5 @@
 """The NAS-Bench-201 cell on CIFAR-10: the paper's main study."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -11,14 +10,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from advnas import strategies
-from advnas.experiments.experiment import Found
+from advnas.experiments.experiment import Found, Length, TwoStreams
 from advnas.randomness import generator, seed_of
 from advnas.search import LossOf, Search, check_count
 from advnas.spaces.convolution_cell import ConvolutionCellNetwork
 from advnas.tasks import cifar10
 from advnas.tasks.image_stream import ImageStream
 
-_SUBSET, _TRAINING, _VALIDATION = range(3)  # purposes of the random streams of this study
+_SUBSET, *_PURPOSES = range(3)  # of the random streams of this study: which images, and the order of each half
 
 
 @dataclass(frozen=True)
@@ -77,30 +76,16 @@ class Cifar10:
     name: ClassVar[str] = "cifar10"
 
     @property
-    def steps_per_epoch(self) -> int:
-        """The last, partial minibatch is left out."""
-        return self.settings.images // self.settings.batch
-
-    @property
-    def steps(self) -> int:
-        """Turns of the whole search."""
-        return self.settings.epochs * self.steps_per_epoch
-
-    @property
-    def warmup(self) -> int:
-        """In how many of the first ones theta stays fixed."""
-        return self.settings.warmup * self.steps_per_epoch
-
-    @property
-    def record_every(self) -> int:
-        """Turns between two records."""
-        return max(1, self.steps_per_epoch // self.settings.records)
+    def length(self) -> Length:
+        """How long a search is; the last, partial minibatch of an epoch is left out."""
+        settings = self.settings
+        return Length(settings.images // settings.batch, settings.epochs, settings.warmup, settings.records)
 
     def procedure(self) -> dict[str, str]:
         """What the settings do not say, in words."""
         return {
-            "steps": f"{self.steps:,}, {self.steps_per_epoch:,} an epoch",
-            "theta fixed": f"for the first {self.warmup:,}; one warm-up for all sparse strategies of a seed",
+            "turns": str(self.length),
+            "warm-up": "one for all sparse strategies of a seed",
             "then in turn": "a step of the weights (SGD, Nesterov) and one of theta (Adam), half of the data each",
             "learning rates": "annealed to 0 along a cosine",
             "augmentation": "flips, and crops after a border of 4 pixels, on both halves",
@@ -121,8 +106,8 @@ class Cifar10:
         return Search(
             network,
             strategies.get(strategy, **self._strategy_options(strategy)),
-            steps=self.steps,
-            warmup=self.warmup,
+            steps=self.length.turns,
+            warmup=self.length.warmup_turns,
             weight_optimizer=partial(
                 torch.optim.SGD,
                 lr=settings.weight_rate,
@@ -142,14 +127,14 @@ class Cifar10:
             seed=seed,
         )
 
-    def make_data(self, seed: int) -> "Cifar10Batches":
+    def make_data(self, seed: int) -> TwoStreams:
         """Both halves, in an order and with an augmentation of the seed's own."""
-        training, validation = _halves(self.data_folder, self.settings.images)
         images, batch = _images(self.data_folder), self.settings.batch
-        return Cifar10Batches(
-            ImageStream(images, training, batch=batch, seed=seed_of(seed, _TRAINING)),
-            ImageStream(images, validation, batch=batch, seed=seed_of(seed, _VALIDATION)),
+        training, validation = (
+            ImageStream(images, half, batch=batch, seed=seed_of(seed, purpose))
+            for half, purpose in zip(_halves(self.data_folder, self.settings.images), _PURPOSES, strict=True)
         )
+        return TwoStreams(partial(loss_at, training), partial(loss_at, validation))
 
     def evaluate(self, strategy: str, seed: int, found: Found, folder: Path) -> dict[str, Any]:
         """Nothing to do: the benchmark's table knows every cell."""
@@ -164,30 +149,9 @@ class Cifar10:
         return told.get(name, {})
 
 
-@dataclass(frozen=True)
-class Cifar10Batches:
-    """Minibatches that depend on the seed and the number of steps taken, so all strategies see the same."""
-
-    training: ImageStream
-    validation: ImageStream
-
-    def losses(self, search: Search) -> tuple[LossOf, Callable[[], LossOf]]:
-        """Of the weights on one half, and of theta on the other."""
-        return (
-            _loss_on(self.training.batch(search.weight_steps)),
-            lambda: _loss_on(self.validation.batch(search.architecture_steps)),
-        )
-
-    def state(self) -> dict[str, Any]:
-        """Nothing beyond the position."""
-        return {}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Nothing beyond the position."""
-
-
-def _loss_on(batch: tuple[Tensor, Tensor]) -> LossOf:
-    images, labels = batch
+def loss_at(stream: ImageStream, step: int) -> LossOf:
+    """The loss on minibatch number `step` of a stream."""
+    images, labels = stream.batch(step)
 
     def loss_of(model: nn.Module) -> Tensor:
         return F.cross_entropy(model(images), labels)

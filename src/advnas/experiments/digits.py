@@ -1,6 +1,5 @@
 """The small study that needs no download: a convolutional cell on handwritten digits, retrained and tested."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from advnas import strategies
-from advnas.experiments.experiment import Found
+from advnas.experiments.experiment import Found, Length, TwoStreams
 from advnas.randomness import seed_of
 from advnas.retrain import retrain
 from advnas.search import LossOf, Search, check_count
@@ -68,32 +67,17 @@ class DigitsExperiment:
     name: ClassVar[str] = "digits"
 
     @property
-    def steps_per_epoch(self) -> int:
-        """The last, partial minibatch is left out."""
-        return _FOR_WEIGHTS // self.settings.batch
-
-    @property
-    def steps(self) -> int:
-        """Turns of the whole search."""
-        return self.settings.epochs * self.steps_per_epoch
-
-    @property
-    def warmup(self) -> int:
-        """In how many of the first ones theta stays fixed."""
-        return self.settings.warmup * self.steps_per_epoch
-
-    @property
-    def record_every(self) -> int:
-        """Turns between two records."""
-        return max(1, self.steps_per_epoch // self.settings.records)
+    def length(self) -> Length:
+        """How long a search is; the last, partial minibatch of an epoch is left out."""
+        settings = self.settings
+        return Length(_FOR_WEIGHTS // settings.batch, settings.epochs, settings.warmup, settings.records)
 
     def procedure(self) -> dict[str, str]:
         """What the settings do not say, in words."""
         sizes = "{} for the weights, {} for theta, {} for the test".format(*map(len, _parts()))
         return {
             "digits": sizes,
-            "steps": f"{self.steps:,}, {self.steps_per_epoch:,} an epoch",
-            "theta fixed": f"for the first {self.warmup:,}",
+            "turns": str(self.length),
             "then in turn": "a step of the weights (SGD, Nesterov) and one of theta (Adam)",
             "answer": "the argmax; for random the process best",
             "retraining": "from scratch; the epoch with the best loss on theta's digits is tested",
@@ -108,8 +92,8 @@ class DigitsExperiment:
         return Search(
             self._network(seed, affine=False),
             strategies.get(strategy),
-            steps=self.steps,
-            warmup=self.warmup,
+            steps=self.length.turns,
+            warmup=self.length.warmup_turns,
             weight_optimizer=self._weight_optimizer,
             architecture_optimizer=partial(
                 torch.optim.Adam, lr=settings.theta_rate, betas=settings.theta_betas, fused=True
@@ -119,13 +103,13 @@ class DigitsExperiment:
             seed=seed,
         )
 
-    def make_data(self, seed: int) -> "DigitBatches":
+    def make_data(self, seed: int) -> TwoStreams:
         """Two parts of the digits, in orders of the seed's own."""
-        (training, validation, _), batch = _parts(), self.settings.batch
-        return DigitBatches(
-            DigitStream(training, batch=batch, seed=seed_of(seed, _TRAINING)),
-            DigitStream(validation, batch=batch, seed=seed_of(seed, _VALIDATION)),
+        training, validation = (
+            DigitStream(part, batch=self.settings.batch, seed=seed_of(seed, purpose))
+            for part, purpose in zip(_parts(), (_TRAINING, _VALIDATION), strict=False)
         )
+        return TwoStreams(partial(loss_at, training), partial(loss_at, validation))
 
     def evaluate(self, strategy: str, seed: int, found: Found, folder: Path) -> dict[str, Any]:
         """Retrain the answer from scratch and test it."""
@@ -189,32 +173,12 @@ def accuracy(model: nn.Module, known: Digits) -> float:
     return 100 * float(right.sum()) / len(known)
 
 
-@dataclass(frozen=True)
-class DigitBatches:
-    """Minibatches that depend on the seed and the number of steps taken, so all strategies see the same."""
-
-    training: DigitStream
-    validation: DigitStream
-
-    def losses(self, search: Search) -> tuple[LossOf, Callable[[], LossOf]]:
-        """Of the weights on one part, and of theta on the other."""
-        return (
-            _loss_on(self.training.at(search.weight_steps)),
-            lambda: _loss_on(self.validation.at(search.architecture_steps)),
-        )
-
-    def state(self) -> dict[str, Any]:
-        """Nothing beyond the position."""
-        return {}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Nothing beyond the position."""
-
-
 def _loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
     images, labels = batch
     return F.cross_entropy(model(images), labels)
 
 
-def _loss_on(batch: Digits) -> LossOf:
+def loss_at(stream: DigitStream, step: int) -> LossOf:
+    """The loss on minibatch number `step` of a stream."""
+    batch = stream.at(step)
     return lambda model: _loss(model, (batch.images, batch.labels))

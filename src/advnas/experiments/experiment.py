@@ -17,6 +17,38 @@ class Found:
     process_best: Architecture | None
 
 
+@dataclass(frozen=True)
+class Length:
+    """How long a search is, counted in turns of Algorithm 1's loop.
+
+    per_epoch: turns in one pass over the training data. epochs: passes of the whole search. warmup: passes at its
+    beginning with theta fixed. records: how many a pass, each with a checkpoint.
+    """
+
+    per_epoch: int
+    epochs: int
+    warmup: int
+    records: int
+
+    @property
+    def turns(self) -> int:
+        """Of the whole search."""
+        return self.epochs * self.per_epoch
+
+    @property
+    def warmup_turns(self) -> int:
+        """In how many of the first ones theta stays fixed."""
+        return self.warmup * self.per_epoch
+
+    @property
+    def record_every(self) -> int:
+        """Turns between two records."""
+        return max(1, self.per_epoch // self.records)
+
+    def __str__(self) -> str:
+        return f"{self.turns:,}, {self.per_epoch:,} an epoch; theta fixed for the first {self.warmup_turns:,}"
+
+
 class Experiment(Protocol):
     """One of the paper's studies, setting by setting. It can be sent to another process."""
 
@@ -29,20 +61,8 @@ class Experiment(Protocol):
         """A frozen dataclass: everything that decides the outcome."""
 
     @property
-    def steps_per_epoch(self) -> int:
-        """Turns of the loop in one pass over the training data."""
-
-    @property
-    def steps(self) -> int:
-        """Turns of the whole search."""
-
-    @property
-    def warmup(self) -> int:
-        """In how many of the first ones theta stays fixed."""
-
-    @property
-    def record_every(self) -> int:
-        """Turns between two records, which are also checkpoints."""
+    def length(self) -> "Length":
+        """How long a search is."""
 
     def procedure(self) -> dict[str, str]:
         """What the settings do not say, in words."""
@@ -71,3 +91,25 @@ class Minibatches(Protocol):
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on with what was carried."""
+
+
+@dataclass(frozen=True)
+class TwoStreams:
+    """Minibatches that depend on the seed and the number of steps taken, so all strategies see the same.
+
+    training, validation: give the loss on minibatch number n, for the weights and for theta.
+    """
+
+    training: Callable[[int], LossOf]
+    validation: Callable[[int], LossOf]
+
+    def losses(self, search: Search) -> tuple[LossOf, Callable[[], LossOf]]:
+        """Of the weights on one part of the data, and of theta on the other."""
+        return self.training(search.weight_steps), lambda: self.validation(search.architecture_steps)
+
+    def state(self) -> dict[str, Any]:
+        """Nothing beyond the position."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Nothing beyond the position."""

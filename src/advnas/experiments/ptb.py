@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from advnas import strategies
 from advnas.architecture import Architecture
-from advnas.experiments.experiment import Found
+from advnas.experiments.experiment import Found, Length
 from advnas.randomness import seed_of
 from advnas.retrain import retrain
 from advnas.search import LossOf, Search, check_count
@@ -81,27 +81,16 @@ class Ptb:
     data_folder: Path
 
     name: ClassVar[str] = "ptb"
-    warmup: ClassVar[int] = 0  # the weights and theta learn in turn from the start
 
     @property
-    def steps_per_epoch(self) -> int:
-        """Segments of the training text."""
-        return len(self._segments())
-
-    @property
-    def steps(self) -> int:
-        """Turns of the whole search."""
-        return self.settings.epochs * self.steps_per_epoch
-
-    @property
-    def record_every(self) -> int:
-        """Turns between two records."""
-        return max(1, self.steps_per_epoch // self.settings.records)
+    def length(self) -> Length:
+        """How long a search is; the weights and theta learn in turn from the start."""
+        return Length(len(self._segments()), self.settings.epochs, 0, self.settings.records)
 
     def procedure(self) -> dict[str, str]:
         """What the settings do not say, in words."""
         return {
-            "steps": "one a segment of the training text: tokens / batch / length an epoch",
+            "turns": "one a segment of the training text: tokens / batch / length an epoch",
             "in turn": "a step of the weights (SGD) and one of theta (Adam), both on the training text",
             "learning rates": "annealed to 0 along a cosine",
             "answer": f"the process best for {', '.join(BY_PROCESS_BEST)}; the argmax for the others",
@@ -126,7 +115,7 @@ class Ptb:
         return Search(
             network,
             strategies.get(strategy, **self._strategy_options(strategy)),
-            steps=self.steps,
+            steps=self.length.turns,
             weight_optimizer=self._weight_optimizer,
             architecture_optimizer=partial(
                 torch.optim.Adam, lr=settings.theta_rate, betas=settings.theta_betas, fused=True

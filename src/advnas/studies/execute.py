@@ -43,7 +43,8 @@ class Job:
             return float(self.is_done(study))
         path = run_folder(study, self.strategy, self.seed) / "timing.jsonl"
         written = path.read_bytes().count(b"\n") if path.exists() else 0
-        return written * experiment.record_every / (experiment.steps - experiment.warmup + experiment.record_every)
+        length = experiment.length
+        return written / (1 + (length.turns - length.warmup_turns) / length.record_every)
 
     def run(self, experiment: Experiment, study: Path) -> None:
         """Do the work, or what is left of it."""
@@ -55,7 +56,7 @@ class Job:
 
 def plan(experiment: Experiment, names: Sequence[str], seeds: Sequence[int]) -> list[Job]:
     """All jobs, seed by seed, so that a study that is cut short has whole seeds; warm-ups first."""
-    shared = experiment.warmup > 0 and any(_shares_warmup(name) for name in names)
+    shared = experiment.length.warmup > 0 and any(_shares_warmup(name) for name in names)
     warmups = [Job(None, seed) for seed in seeds] if shared else []
     return warmups + [Job(name, seed) for seed in seeds for name in names]
 

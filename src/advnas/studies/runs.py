@@ -43,9 +43,9 @@ def run_warmup(experiment: Experiment, seed: int, study: Path) -> None:
         search.restore(saved["search"])
         data.restore(saved["data"])
         clock = _Clock(saved["seconds"])
-    while search.weight_steps < experiment.warmup:
+    while search.weight_steps < experiment.length.warmup_turns:
         search.turn(*data.losses(search))
-        if search.weight_steps % experiment.record_every == 0:
+        if search.weight_steps % experiment.length.record_every == 0:
             state = {"search": search.state(), "data": data.state(), "seconds": clock.seconds}
             checkpoints.save(state, search.weight_steps)
     warm = {"weights": search.state()["weights"], "data": data.state(), "seconds": clock.seconds}
@@ -65,7 +65,7 @@ def run_search(experiment: Experiment, strategy: str, seed: int, study: Path) ->
     if saved is not None:
         search.restore(saved["search"])
         data.restore(saved["data"])
-    elif shares_warmup(search) and experiment.warmup:
+    elif shares_warmup(search) and experiment.length.warmup:
         warm = load_checkpoint(warmup_file(study, seed))
         search.adopt_weights(warm["weights"])
         data.restore(warm["data"])
@@ -96,17 +96,17 @@ def read_results(study: Path) -> list[dict[str, Any]]:
 
 
 def _go(experiment: Experiment, search: Search, data: Minibatches, log: "_Log", checkpoints: Checkpoints) -> None:
-    losses: list[float] = []
+    length, losses = experiment.length, list[float]()
     while True:
         taken = search.weight_steps
-        if taken == experiment.warmup and not log.records:
+        if taken == length.warmup_turns and not log.records:
             log.end_warmup()
             log.record(experiment, search, losses)
-        if taken >= experiment.steps:
+        if taken >= length.turns:
             return
         losses += [step.loss for step in search.turn(*data.losses(search))[1:]]
-        if search.weight_steps % experiment.record_every == 0 or search.weight_steps == experiment.steps:
-            if search.weight_steps > experiment.warmup:
+        if search.weight_steps % length.record_every == 0 or search.weight_steps == length.turns:
+            if search.weight_steps > length.warmup_turns:
                 log.record(experiment, search, losses)
             losses = []
             state = {"search": search.state(), "data": data.state(), **log.state()}
@@ -147,7 +147,7 @@ class _Log:
         self._clock = _Clock()
 
     def record(self, experiment: Experiment, search: Search, losses: list[float]) -> None:
-        epoch = search.weight_steps / experiment.steps_per_epoch
+        epoch = search.weight_steps / experiment.length.per_epoch
         self.records.append(
             {
                 "epoch": epoch,
