@@ -2,8 +2,8 @@
 
 With the weights of a parent network after shorter and longer training, the same draws on the same minibatches give
 all three gradient estimates. Their means over many draws show what is bias, their standard errors what is chance.
-Printed for every operation, summed over the six edges of the NAS-Bench-201 cell, and for every edge, summed over both
-convolutions:
+Printed for every operation, summed over the six edges of the NAS-Bench-201 cell, and for every edge, summed over
+both convolutions:
 
     g_ij = E[A_i (a_ij - mu_j)]         positive: theta moves towards operation j at edge i
 
