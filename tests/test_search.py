@@ -760,9 +760,7 @@ def test_the_entropy_is_that_of_theta_after_the_step():
 def test_a_folder_that_already_holds_a_search_is_refused_and_left_alone(tmp_path):
     Search(network()).run(task(), epochs=1, folder=tmp_path)
     before = (tmp_path / "metrics.jsonl").read_text()
-    with pytest.raises(
-        FileExistsError, match=r"already holds .* Give another folder, or resume=True"
-    ):
+    with pytest.raises(FileExistsError, match=r"already holds .* Give another folder, or resume=True"):
         Search(network()).run(task(), epochs=1, folder=tmp_path)
     assert (tmp_path / "metrics.jsonl").read_text() == before
 
