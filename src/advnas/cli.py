@@ -414,11 +414,7 @@ def _print_rows(folder: Path, rows: Sequence[dict[str, Any]], columns: Sequence[
 
     shown = Table(*(column.replace("_", " ") for column in columns), title=str(folder))
     for row in rows:
-        cells = (
-            f"{row[key]:.2f}" if isinstance(row[key], float) else "-" if row[key] is None else str(row[key])
-            for key in columns
-        )
-        shown.add_row(*cells)
+        shown.add_row(*(_cell(row[key]) for key in columns))
     if as_json:
         print(json.dumps(rows, indent=1))
     console = Console(stderr=as_json)

@@ -150,6 +150,15 @@ class Search:
             for decision, row in zip(self.space.decisions, rows, strict=True)
         }
 
+    def answers(self) -> dict[str, Any]:
+        """Argmax, process best and probabilities as they stand; plain values, ready for JSON."""
+        best = self.process_best
+        return {
+            "argmax": dict(self.argmax()),
+            "process_best": None if best is None else {"architecture": dict(best.architecture), "loss": best.loss},
+            "probabilities": self.probabilities(),
+        }
+
     def argmax(self) -> Architecture:
         """The most likely architecture."""
         return self.space.architecture(self.distribution.mode())
@@ -250,7 +259,7 @@ class Search:
                 if keeper is not None:
                     keeper.end_turn(epoch_is_over=self.weight_steps % per_epoch == 0)
         if keeper is not None:
-            write_atomically(keeper.folder / "result.json", self._result())
+            write_atomically(keeper.folder / "result.json", json.dumps(self.answers(), indent=2) + "\n")
         return self.argmax()
 
     def turn(self, training_loss_of: LossOf, validation_loss_of: Callable[[], LossOf]) -> list[Step]:
@@ -502,15 +511,6 @@ class Search:
             advantages=advantages,
             gradient_norm=norm,
         )
-
-    def _result(self) -> str:
-        best = self.process_best
-        result = {
-            "argmax": dict(self.argmax()),
-            "process_best": None if best is None else {"architecture": dict(best.architecture), "loss": best.loss},
-            "probabilities": self.probabilities(),
-        }
-        return json.dumps(result, indent=2) + "\n"
 
 
 def update_theta(

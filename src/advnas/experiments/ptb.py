@@ -159,8 +159,8 @@ class Ptb:
         return _read(self.data_folder)
 
     def _segments(self) -> Segments:
-        text = self._corpus.train[: self.settings.tokens]
-        return Segments(text, batch=self.settings.batch, length=self.settings.length)
+        settings = self.settings
+        return _cut(self.data_folder, settings.tokens, settings.batch, settings.length)
 
     def _weight_optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         return torch.optim.SGD(parameters, lr=self.settings.weight_rate)
@@ -249,3 +249,9 @@ class CarriedLoss:
 @lru_cache(maxsize=1)
 def _read(folder: Path) -> Corpus:
     return penn_treebank.read(folder)
+
+
+@lru_cache(maxsize=1)
+def _cut(folder: Path, tokens: int | None, batch: int, length: int) -> Segments:
+    """The training text in segments; asked for whenever somebody asks how long a search is."""
+    return Segments(_read(folder).train[:tokens], batch=batch, length=length)

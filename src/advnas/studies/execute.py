@@ -13,10 +13,9 @@ from pathlib import Path
 
 import torch
 
-from advnas import strategies
 from advnas.checkpoint import write_atomically
 from advnas.experiments.experiment import Experiment
-from advnas.studies.runs import run_folder, run_search, run_warmup, warmup_file
+from advnas.studies.runs import run_folder, run_search, run_warmup, shares_warmup, warmup_file
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class Job:
 
 def plan(experiment: Experiment, names: Sequence[str], seeds: Sequence[int]) -> list[Job]:
     """All jobs, seed by seed, so that a study that is cut short has whole seeds; warm-ups first."""
-    shared = experiment.length.warmup > 0 and any(_shares_warmup(name) for name in names)
+    shared = experiment.length.warmup > 0 and any(shares_warmup(name) for name in names)
     warmups = [Job(None, seed) for seed in seeds] if shared else []
     return warmups + [Job(name, seed) for seed in seeds for name in names]
 
@@ -150,12 +149,8 @@ def keep_freed_memory() -> None:
     os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(2**30))
 
 
-def _shares_warmup(name: str) -> bool:
-    return strategies.strategy_type(name).weight_operations == 1
-
-
 def _needs_warmup(job: Job) -> bool:
-    return job.strategy is not None and _shares_warmup(job.strategy)
+    return job.strategy is not None and shares_warmup(job.strategy)
 
 
 def _may_start(job: Job, waiting: list[Job], running: dict[Future[None], Job]) -> bool:

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from advnas import strategies
 from advnas.checkpoint import Checkpoints, load_checkpoint, save_checkpoint, write_atomically
 from advnas.experiments.experiment import Experiment, Found, Minibatches
 from advnas.memory import saved_bytes
@@ -26,9 +27,9 @@ def warmup_file(study: Path, seed: int) -> Path:
     return study / "warmup" / f"{seed}.pt"
 
 
-def shares_warmup(search: Search) -> bool:
+def shares_warmup(strategy: str) -> bool:
     """Strategies that train one drawn operation an edge do the same while theta is fixed."""
-    return search.strategy.weight_operations == 1
+    return strategies.strategy_type(strategy).weight_operations == 1
 
 
 def run_warmup(experiment: Experiment, seed: int, study: Path) -> None:
@@ -65,20 +66,19 @@ def run_search(experiment: Experiment, strategy: str, seed: int, study: Path) ->
     if saved is not None:
         search.restore(saved["search"])
         data.restore(saved["data"])
-    elif shares_warmup(search) and experiment.length.warmup:
+    elif shares_warmup(strategy) and experiment.length.warmup:
         warm = load_checkpoint(warmup_file(study, seed))
         search.adopt_weights(warm["weights"])
         data.restore(warm["data"])
         log.warmup_seconds = warm["seconds"]
-    log.start()
     _go(experiment, search, data, log, checkpoints)
-    best = search.process_best
+    best, answers = search.process_best, search.answers()
     found = Found(search.argmax(), None if best is None else best.architecture)
     result = {
         "strategy": strategy,
         "seed": seed,
-        "argmax": dict(search.argmax()),
-        "process_best": _process_best(search),
+        "argmax": answers["argmax"],
+        "process_best": answers["process_best"],
         "seconds": log.seconds,
         "warmup_seconds": log.warmup_seconds,
         "saved_bytes": _memory(experiment, strategy, seed),
@@ -132,10 +132,7 @@ class _Log:
         self.records: list[dict[str, Any]] = [] if saved is None else saved["records"]
         self._timing: list[dict[str, float]] = [] if saved is None else saved["timing"]
         self.warmup_seconds: float = 0.0 if saved is None else saved["warmup_seconds"]
-        self._before: float = 0.0 if saved is None else saved["seconds"]
-
-    def start(self) -> None:
-        self._clock = _Clock(self._before)
+        self._clock = _Clock(0.0 if saved is None else saved["seconds"])
 
     @property
     def seconds(self) -> float:
@@ -154,9 +151,7 @@ class _Log:
                 "step": search.weight_steps,
                 "entropy": search.distribution.entropy().mean().item(),
                 "loss": sum(losses) / len(losses) if losses else None,
-                "argmax": dict(search.argmax()),
-                "process_best": _process_best(search),
-                "probabilities": search.probabilities(),
+                **search.answers(),
             }
         )
         self._timing.append({"epoch": epoch, "seconds": self.seconds})
@@ -171,11 +166,6 @@ class _Log:
             "warmup_seconds": self.warmup_seconds,
             "seconds": self.seconds,
         }
-
-
-def _process_best(search: Search) -> dict[str, Any] | None:
-    best = search.process_best
-    return None if best is None else {"architecture": dict(best.architecture), "loss": best.loss}
 
 
 def _memory(experiment: Experiment, strategy: str, seed: int) -> int:
