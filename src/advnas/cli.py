@@ -324,9 +324,7 @@ def _show_settings(title: str, experiment: "Study", names: Sequence[str], seeds:
 
 
 @contextmanager
-def _study_progress(
-    experiment: "Study", jobs: "Sequence[Job]", folder: Path
-) -> "Iterator[Callable[[Job], object]]":
+def _study_progress(experiment: "Study", jobs: "Sequence[Job]", folder: Path) -> "Iterator[OnDone]":
     """A live bar on a terminal, a line for every run that is done elsewhere; both on standard error."""
     from rich.console import Console
 

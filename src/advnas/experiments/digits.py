@@ -113,9 +113,7 @@ class DigitsExperiment:
 
     def evaluate(self, strategy: str, seed: int, found: Found, folder: Path) -> dict[str, Any]:
         """Retrain the answer from scratch and test it."""
-        by_process_best = strategy == "random" and found.process_best is not None
-        architecture = found.process_best if by_process_best else found.argmax
-        assert architecture is not None
+        by, architecture = found.answer(by_process_best=strategy == "random")
         network = SearchSpace(self._network(seed, affine=True)).derive(architecture, fresh=seed_of(seed, _FRESH))
         training, validation, test = _parts()
         loader = DataLoader(_pairs(training), self.settings.batch, shuffle=True, drop_last=True)
@@ -129,7 +127,7 @@ class DigitsExperiment:
             folder=folder,
         )
         return {
-            "by": "process best" if by_process_best else "argmax",
+            "by": by,
             "architecture": dict(architecture),
             "test_accuracy": accuracy(outcome.model, test),
             "parameters": sum(parameter.numel() for parameter in network.parameters()),

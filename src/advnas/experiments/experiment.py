@@ -16,6 +16,12 @@ class Found:
     argmax: Architecture
     process_best: Architecture | None
 
+    def answer(self, *, by_process_best: bool) -> tuple[str, Architecture]:
+        """How the answer was taken, and the answer; the argmax where no process best is known."""
+        if by_process_best and self.process_best is not None:
+            return "process best", self.process_best
+        return "argmax", self.argmax
+
 
 @dataclass(frozen=True)
 class Length:

@@ -176,9 +176,7 @@ class Ptb:
 
 def answer_of(strategy: str, found: Found) -> tuple[str, Architecture]:
     """How the paper takes a strategy's answer, and that answer."""
-    if strategy in BY_PROCESS_BEST and found.process_best is not None:
-        return "process best", found.process_best
-    return "argmax", found.argmax
+    return found.answer(by_process_best=strategy in BY_PROCESS_BEST)
 
 
 @dataclass
