@@ -63,7 +63,7 @@ _LAPTOP = PtbSettings(
     batch=64,
     epochs=4,
     retrain_epochs=6,
-    theta_rate=0.02,
+    theta_rate=0.05,
     controller_rate=3.5e-3,
     records=4,
 )
