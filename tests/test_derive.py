@@ -142,7 +142,7 @@ class TestEvaluated:
         ("batches", "loss", "message"),
         [
             (iter(BATCHES), mean_output, "list_iterator can be read only once"),
-            ([], mean_output, "no batches"),
+            ([], mean_output, "data are empty"),
             (BATCHES, lambda model, batch: model(batch), "a tensor with one number, got"),
         ],
     )

@@ -108,7 +108,7 @@ def test_a_loss_that_is_not_finite_stops_the_training_and_leaves_the_last_checkp
     ("change", "message"),
     [
         ({"training": []}, "training data are empty"),
-        ({"validation": []}, "validation data are empty"),
+        ({"validation": []}, "data are empty"),
     ],
 )
 def test_empty_data_are_refused(change, message):

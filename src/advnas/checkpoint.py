@@ -129,7 +129,8 @@ class StopSignals:
             signal.signal(number, handler)
 
     def _request(self, number: int, frame: object) -> None:
-        if self.requested:
+        # Ctrl-C reaches every process of a terminal, and one of them may tell the others again.
+        if self.requested and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.requested = True
 

@@ -14,6 +14,7 @@ from advnas.architecture import Architecture
 from advnas.distribution import Distribution
 from advnas.randomness import generator, seed_of
 from advnas.search import Search, check_count
+from advnas.tasks import mean_over
 
 Source = Literal["argmax", "process best", "draw"]
 
@@ -75,12 +76,9 @@ def _mean_loss(
     module: nn.Module, batches: Iterable[Any], loss: Callable[[nn.Module, Any], Tensor], seed: int
 ) -> float:
     devices = {weight.device for weight in module.parameters() if weight.device.type == "cuda"}
-    with torch.random.fork_rng(devices=list(devices)), torch.no_grad(), batch_statistics(module):
+    with torch.random.fork_rng(devices=list(devices)), batch_statistics(module):
         torch.manual_seed(seed)
-        losses = [_number(loss(module, batch)) for batch in batches]
-    if not losses:
-        raise ValueError("There are no batches to evaluate on. Pass the validation data.")
-    return math.fsum(losses) / len(losses)
+        return mean_over(module, batches, lambda module, batch: _number(loss(module, batch)))
 
 
 def _number(loss: Tensor) -> float:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from advnas.checkpoint import Checkpoints
 from advnas.randomness import seed_of
 from advnas.search import PAPER_WEIGHTS, NonFiniteLoss, OptimizerOf, check_count, cosine
-from advnas.tasks import Task
+from advnas.tasks import Task, mean_over
 
 Score = Callable[[nn.Module], float]
 
@@ -70,7 +70,7 @@ def retrain(
                     group["lr"] = rate * annealing((before + part) / epochs)
 
             loss = _train(model, task, run.optimizer, clip, anneal)
-            run.end_epoch(Epoch(number, loss, score(model) if score is not None else _mean_loss(model, task)))
+            run.end_epoch(Epoch(number, loss, score(model) if score is not None else _validation_loss(model, task)))
         if on_epoch is not None:
             on_epoch(run.history[-1])
     return run.result()
@@ -145,13 +145,9 @@ def _check_finite(loss: Tensor, norm: Tensor, number: int) -> None:
         )
 
 
-def _mean_loss(model: nn.Module, task: Task) -> float:
+def _validation_loss(model: nn.Module, task: Task) -> float:
     model.eval()
-    with torch.no_grad():
-        losses = [task.loss(model, batch).item() for batch in task.validation]
-    if not losses:
-        raise ValueError("The validation data are empty. Give some, or a score of your own.")
-    return sum(losses) / len(losses)
+    return mean_over(model, task.validation, task.loss)
 
 
 def _devices(model: nn.Module) -> list[torch.device]:

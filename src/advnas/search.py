@@ -124,10 +124,9 @@ class Search:
         self.process_best: ProcessBest | None = None
         self.weight_steps = 0
         self.architecture_steps = 0
-        self._set_length(steps, warmup)
-        self._weight_clip = weight_clip
+        self.set_length(steps, warmup)
+        self.weight_optimizer, self.weight_clip, self.annealing = weight_optimizer, weight_clip, annealing
         self._architecture_clip = architecture_clip
-        self._annealing = annealing
         self._weight_optimizer = weight_optimizer(list(model.parameters()))
         self._architecture_optimizer = architecture_optimizer(self.theta.parameters)
         self._initial_rates = [
@@ -239,9 +238,9 @@ class Search:
                 f"This search has already taken {self.weight_steps} weight steps, and its schedules are over or "
                 "under way. Make a new Search, or take further steps with weight_step and architecture_step."
             )
-        per_epoch = _length(task.training)
+        per_epoch = batches_in(task.training)
         check_count("epochs", epochs)
-        self._set_length(epochs * per_epoch, check_count("warmup", warmup, least=0) * per_epoch)
+        self.set_length(epochs * per_epoch, check_count("warmup", warmup, least=0) * per_epoch)
         training = Replay(task.training, seed=seed_of(self.seed, 0), name="training")
         validation = Replay(task.validation, seed=seed_of(self.seed, 1), name="validation")
         keeper = None if folder is None else _Keeper(Path(folder), self, (training, validation), resume=resume)
@@ -273,6 +272,13 @@ class Search:
             return [self.joint_step(training_loss_of)]
         step = self.weight_step(training_loss_of)
         return [step, self.architecture_step(validation_loss_of(), training_loss_of=training_loss_of)]
+
+    def set_length(self, steps: int | None, warmup: int = 0) -> None:
+        """How many weight steps there will be, and in how many of the first ones theta stays fixed."""
+        check_count("warmup", warmup, least=0)
+        if steps is not None and check_count("steps", steps) <= warmup:
+            raise ValueError(f"warmup must leave steps for theta: it is {warmup} of {steps}.")
+        self._steps, self._warmup = steps, warmup
 
     def settings(self) -> dict[str, Any]:
         """What must be the same where a search goes on."""
@@ -448,7 +454,7 @@ class Search:
                 parameter.grad = None
 
     def _clip_weight_gradients(self, parameters: list[nn.Parameter], draw: Draw, step: str) -> None:
-        norm = torch.nn.utils.clip_grad_norm_(parameters, self._weight_clip or math.inf)
+        norm = torch.nn.utils.clip_grad_norm_(parameters, self.weight_clip or math.inf)
         if not norm.isfinite():
             where = self._where(step, draw)
             raise NonFiniteLoss(f"The gradient of the weights has norm {norm.item()} in {where}. {_UNTOUCHED}")
@@ -459,15 +465,9 @@ class Search:
         self._weight_optimizer.step()
 
     def _anneal(self, optimizer: Optimizer, initial: list[float], progress: float | None) -> None:
-        factor = 1.0 if progress is None else self._annealing(progress)
+        factor = 1.0 if progress is None else self.annealing(progress)
         for group, rate in zip(optimizer.param_groups, initial, strict=True):
             group["lr"] = rate * factor
-
-    def _set_length(self, steps: int | None, warmup: int) -> None:
-        check_count("warmup", warmup, least=0)
-        if steps is not None and check_count("steps", steps) <= warmup:
-            raise ValueError(f"warmup must leave steps for theta: it is {warmup} of {steps}.")
-        self._steps, self._warmup = steps, warmup
 
     def _progress(self, taken: int, *, warmup: int) -> float | None:
         return None if self._steps is None else min(1.0, taken / (self._steps - warmup))
@@ -554,6 +554,17 @@ def check_count(name: str, value: int, *, least: int = 1) -> int:
     return value
 
 
+def batches_in(batches: Iterable[Any]) -> int:
+    """How many minibatches one pass over the data has."""
+    if not isinstance(batches, Sized) or len(batches) == 0:
+        raise ValueError(
+            "Search.run must know the number of training minibatches, got "
+            f"{type(batches).__name__} without a length or with none. Pass a list or a DataLoader, or drive "
+            "weight_step and architecture_step yourself."
+        )
+    return len(batches)
+
+
 _UNTOUCHED = "Theta and the weights are as they were before this step; a lower learning rate often helps."
 
 
@@ -618,16 +629,6 @@ def _place(weights: list[nn.Parameter], origin: list[Tensor], shift: Sequence[Te
     with torch.no_grad():
         for weight, start, direction in zip(weights, origin, shift, strict=True):
             weight.copy_(start if direction is None else start + scale * direction)
-
-
-def _length(batches: Iterable[Any]) -> int:
-    if not isinstance(batches, Sized) or len(batches) == 0:
-        raise ValueError(
-            "Search.run must know the number of training minibatches, got "
-            f"{type(batches).__name__} without a length or with none. Pass a list or a DataLoader, or drive "
-            "weight_step and architecture_step yourself."
-        )
-    return len(batches)
 
 
 class _Keeper:

@@ -153,6 +153,20 @@ class SearchSpace:
         parameter = next(self.model.parameters(), None)
         return torch.float32 if parameter is None else parameter.dtype
 
+    def operation_sizes(self) -> dict[str, dict[str, int]]:
+        """How many weights every operation of every decision has, over all its tied choices."""
+        return {
+            decision.name: {
+                operation: sum(
+                    weight.numel()
+                    for choice in decision.choices
+                    for weight in choice.candidates[place].parameters()
+                )
+                for place, operation in enumerate(decision.operations)
+            }
+            for decision in self.decisions
+        }
+
     def parameters(self, draw: Draw) -> list[nn.Parameter]:
         """The trainable weights that a draw can touch: those of its active candidates, and the shared ones."""
         holdings = self._holdings(draw)

@@ -139,17 +139,17 @@ def test_files_are_a_png_of_10_by_4_2_inches_and_an_svg_equal_to_the_byte(study_
 def test_a_study_that_retrains_has_perplexities_entropy_and_loss_with_or_without_a_table(ptb_folder, accuracies):
     for table in (None, accuracies):
         found = drawings(ptb_folder, table)
-        assert list(found) == ["perplexity", "entropy", "loss"]
+        assert list(found) == ["retrained", "entropy", "loss"]
         assert all(drawing.title and drawing.caption for drawing in found.values())
 
 
 def test_perplexities_are_a_dot_a_seed_and_a_bar_at_the_mean(ptb_folder):
-    (axes,) = drawings(ptb_folder, None)["perplexity"].figure.axes
+    (axes,) = drawings(ptb_folder, None)["retrained"].figure.axes
     study = read_study(ptb_folder)
     assert [label.get_text() for label in axes.get_yticklabels()] == list(study.strategies)
     assert axes.yaxis_inverted()  # the first strategy on top
     for place, name in enumerate(study.strategies):
-        values = [run.evaluation.valid_perplexity for run in study.of(name) if run.evaluation]
+        values = [run.evaluation.measures[0].value for run in study.of(name) if run.evaluation]
         dots = line(axes.figure, name)
         assert dots.get_xdata().tolist() == values
         assert np.round(dots.get_ydata()).tolist() == [place] * len(values)
@@ -162,7 +162,7 @@ def test_a_diverged_retraining_is_told_and_not_drawn(write_study, tmp_path):
     result = json.loads((folder / "runs/advantage-0/result.json").read_text())
     result["evaluation"]["valid_perplexity"] = float("inf")
     (folder / "runs/advantage-0/result.json").write_text(json.dumps(result))
-    drawing = drawings(folder, None)["perplexity"]
+    drawing = drawings(folder, None)["retrained"]
     assert drawing.caption.endswith("not drawn: 1.")
     assert len(line(drawing.figure, "advantage").get_xdata()) == 1
 

@@ -157,7 +157,7 @@ def ptb_page(ptb_report):
 def test_the_page_of_a_study_that_retrains(ptb_page, ptb_folder, ptb_report):
     evaluation = read_study(ptb_folder).runs[0].evaluation
     assert sorted(ptb_report) == sorted(ptb_report[0].parent.iterdir())
-    assert f"advantage, seed 0: test perplexity {evaluation.test_perplexity:.2f}" in ptb_page
+    assert f"advantage, seed 0: validation perplexity {evaluation.measures[0].value:.2f}" in ptb_page
     assert "gdas, seed 1 (unfinished)" in ptb_page
     assert '<td class="word">process best</td>' in ptb_page
     assert '<span class="theirs" title="paper">94.90 ± 0.18</span>' in ptb_page
@@ -200,12 +200,14 @@ def test_the_summary_of_perplexities_prefers_the_lower(write_study, tmp_path):
     study = read_study(write_study(tmp_path, records=4, experiment="ptb"))
     text = " ".join(summary(study, None))
     means = {
-        name: sum(run.evaluation.valid_perplexity for run in study.of(name)) / 2 for name in ("advantage", "random")
+        name: sum(run.evaluation.measures[0].value for run in study.of(name)) / 2
+        for name in ("advantage", "random")
     }
     assert means["advantage"] < means["random"]
     assert re.match(
         rf"advantage has the best mean: {means['advantage']:.2f} ± \d\.\d\d validation perplexity "
-        r"\(lower is better\) over 2 seeds\. advantage has the best mean: .* test perplexity over 2 seeds\.",
+        r"\(lower is better\) over 2 seeds\. advantage has the best mean: .* test perplexity "
+        r"\(lower is better\) over 2 seeds\.",
         text,
     )
     assert f"reaches {means['random']:.2f} ± " in text
@@ -233,7 +235,7 @@ def test_results_that_were_not_retrained_are_reported_without_perplexities(write
     assert "No answer was judged yet" in text
     assert "search time" in text
     assert "test perplexity" not in text
-    assert not (folder / "report/perplexity.svg").exists()
+    assert not (folder / "report/retrained.svg").exists()
 
 
 def test_a_study_that_retrains_without_a_finished_run_is_reported(write_study, tmp_path):

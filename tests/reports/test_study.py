@@ -242,17 +242,26 @@ def test_an_empty_evaluation_is_none(evaluation, write_study, tmp_path):
     assert [run.evaluation is None for run in read_study(tmp_path).runs] == [True, False, False, False]
 
 
-def test_what_another_study_measures_of_its_answers_is_passed_over(write_study, tmp_path):
-    folder = write_study(tmp_path, ("advantage",), seeds=1, experiment="another")
-    rewrite(folder / "runs/advantage-0/result.json", evaluation={"by": "argmax", "score": 3})
-    assert read_study(tmp_path).runs[0].evaluation is None
+def test_a_search_tells_what_its_answers_are_judged_by(write_study, tmp_path):
+    folder = write_study(tmp_path, ("advantage",), seeds=1, experiment="search")
+    measures = [{"name": "test accuracy", "value": 97.5, "more_is_better": True}]
+    cell = {"0->1": "skip_connect"}
+    judged = {"by": "argmax", "architecture": cell, "measures": measures, "validation_score": 0.1}
+    judged |= {"parameters": 10, "best_epoch": 1}
+    rewrite(folder / "runs/advantage-0/result.json", evaluation=judged)
+    study = read_study(tmp_path)
+    assert study.runs[0].evaluation.measures == study.measures
+    assert [column.heading for column in study_table(study, None).columns][:2] == [
+        "test accuracy",
+        "parameters [M]",
+    ]
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"by": "chance"}, "by"),
-        ({"test_perplexity": "low"}, r"float @ \$\.evaluation\.test_perplexity"),
+        ({"test_perplexity": "low"}, r"float @ \$\.evaluation\.measures\[1\]\.value"),
         ({"architecture": 3}, r"architecture"),
         ({"accuracy": 93.0}, r"extra fields found.*accuracy"),
     ],
@@ -278,8 +287,8 @@ def test_the_table_of_perplexities_stands_next_to_the_paper(ptb_folder):
     advantage, _, gdas, random = table.rows
     for place, (values, paper) in enumerate(
         [
-            ([found.valid_perplexity for found in evaluations], "94.90 ± 0.18"),
-            ([found.test_perplexity for found in evaluations], "91.18 ± 0.13"),
+            ([found.measures[0].value for found in evaluations], "94.90 ± 0.18"),
+            ([found.measures[1].value for found in evaluations], "91.18 ± 0.13"),
             ([found.parameters / 1e6 for found in evaluations], "7.44 ± 0.00"),
         ]
     ):
@@ -315,12 +324,12 @@ def test_the_markdown_of_perplexities_tells_the_answer_and_what_cannot_be_compar
 def test_the_spreadsheets_of_perplexities_tell_the_answer(ptb_folder):
     study = read_study(ptb_folder)
     runs = list(csv.DictReader(io.StringIO(runs_csv(study, None))))
-    assert float(runs[0]["valid_perplexity"]) == study.runs[0].evaluation.valid_perplexity
+    assert float(runs[0]["validation_perplexity"]) == study.runs[0].evaluation.measures[0].value
     assert float(runs[0]["params"]) == study.runs[0].evaluation.parameters / 1e6
     assert [run["answer"] for run in runs] == [run.evaluation.by if run.evaluation else "" for run in study.runs]
     summary = list(csv.DictReader(io.StringIO(summary_csv(study, None))))
     assert (summary[0]["answer"], float(summary[0]["paper_test_perplexity_std"])) == ("argmax", 0.13)
-    assert summary[-1]["paper_valid_perplexity_mean"] == ""
+    assert summary[-1]["paper_validation_perplexity_mean"] == ""
 
 
 def test_a_study_that_looks_answers_up_does_not_speak_of_retraining(study_folder, accuracies):

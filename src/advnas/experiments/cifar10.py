@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from advnas import strategies
-from advnas.experiments.experiment import Found, Length, TwoStreams
+from advnas.experiments.experiment import Length, TwoStreams
 from advnas.randomness import generator, seed_of
 from advnas.search import LossOf, Search, check_count
 from advnas.spaces.convolution_cell import ConvolutionCellNetwork
@@ -136,7 +136,7 @@ class Cifar10:
         )
         return TwoStreams(partial(loss_at, training), partial(loss_at, validation))
 
-    def evaluate(self, strategy: str, seed: int, found: Found, folder: Path) -> dict[str, Any]:
+    def evaluate(self, strategy: str, seed: int, search: Search, folder: Path) -> dict[str, Any]:
         """Nothing to do: the benchmark's table knows every cell."""
         return {}
 

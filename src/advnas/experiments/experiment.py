@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from advnas.architecture import Architecture
 from advnas.search import LossOf, Search
@@ -15,6 +15,12 @@ class Found:
 
     argmax: Architecture
     process_best: Architecture | None
+
+    @classmethod
+    def by(cls, search: Search) -> Self:
+        """What a search has found so far."""
+        best = search.process_best
+        return cls(search.argmax(), None if best is None else best.architecture)
 
     def answer(self, *, by_process_best: bool) -> tuple[str, Architecture]:
         """How the answer was taken, and the answer; the argmax where no process best is known."""
@@ -82,8 +88,11 @@ class Experiment(Protocol):
     def make_data(self, seed: int) -> "Minibatches":
         """The data of a run; the same for all strategies of a seed."""
 
-    def evaluate(self, strategy: str, seed: int, found: Found, folder: Path) -> dict[str, Any]:
-        """What the found one is worth, where that takes more than a look into a table. folder: for checkpoints."""
+    def evaluate(self, strategy: str, seed: int, search: Search, folder: Path) -> dict[str, Any]:
+        """What a search that is over has found is worth, where that takes more than a look into a table.
+
+        folder: for checkpoints, and for what is to be kept beyond the numbers.
+        """
 
 
 class Minibatches(Protocol):
@@ -97,6 +106,9 @@ class Minibatches(Protocol):
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on with what was carried."""
+
+    def measure(self, search: Search) -> float | None:
+        """How good the most likely architecture is by now, where that is cheap to know; the more the better."""
 
 
 @dataclass(frozen=True)
@@ -119,3 +131,6 @@ class TwoStreams:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Nothing beyond the position."""
+
+    def measure(self, search: Search) -> None:
+        """Not known before the end."""

@@ -129,9 +129,9 @@ class Ptb:
         """The training text, for the weights and for theta; the same for all seeds."""
         return PtbText(self._segments())
 
-    def evaluate(self, strategy: str, seed: int, found: Found, folder: Path) -> dict[str, Any]:
+    def evaluate(self, strategy: str, seed: int, search: Search, folder: Path) -> dict[str, Any]:
         """Retrain the answer from scratch; its perplexities with the weights that were best on validation text."""
-        by, architecture = answer_of(strategy, found)
+        by, architecture = answer_of(strategy, Found.by(search))
         settings = self.settings
         network = self.make_search("random", seed).space.derive(architecture, fresh=seed_of(seed, _FRESH))
         corpus = self._corpus
@@ -200,6 +200,9 @@ class PtbText:
     def restore(self, state: dict[str, Any]) -> None:
         """Go on with these hidden states."""
         self.carried = dict(state)
+
+    def measure(self, search: Search) -> None:
+        """Not known before the end."""
 
     def _loss(self, reader: str, step: int) -> LossOf:
         tokens, targets = self.segments.at(step)

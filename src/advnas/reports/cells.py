@@ -64,6 +64,15 @@ def operation_color(operation: str) -> str:
     return _COLORS.get(operation) or _COLORS_OF_OTHERS[zlib.crc32(operation.encode()) % len(_COLORS_OF_OTHERS)]
 
 
+def is_cell(architecture: Mapping[str, str]) -> bool:
+    """Whether its decisions are the arrows of a graph, as their names tell, so that it can be drawn."""
+    try:
+        _graph(architecture)
+    except ValueError:
+        return False
+    return True
+
+
 def draw_cell(architecture: Mapping[str, str]) -> str:
     """An SVG on a white ground of its own. The names of the decisions, "source->target", give the graph."""
     text = io.StringIO()

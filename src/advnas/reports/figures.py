@@ -143,22 +143,23 @@ def _draw_line(axes: "Axes", name: str, number: int, places: Sequence[float], va
 
 
 def _draw_retrained(study: Study) -> Iterator[Drawing]:
-    perplexities = {
-        name: [run.evaluation.valid_perplexity for run in study.of(name) if run.evaluation]
+    judged = {
+        name: [run.evaluation.measures[0].value for run in study.of(name) if run.evaluation]
         for name in study.strategies
     }
-    finite = {name: [value for value in values if math.isfinite(value)] for name, values in perplexities.items()}
+    finite = {name: [value for value in values if math.isfinite(value)] for name, values in judged.items()}
     drawn = {name: values for name, values in finite.items() if values}
     if drawn:
-        diverged = sum(map(len, perplexities.values())) - sum(map(len, drawn.values()))
+        diverged = sum(map(len, judged.values())) - sum(map(len, drawn.values()))
+        measure = study.measures[0]
         yield Drawing(
-            "perplexity",
-            "Validation perplexity of the retrained cells",
+            "retrained",
+            f"{measure.name.capitalize()} of what was found, retrained",
             "The answer of every search after it was retrained from scratch: a dot a seed, a bar at their mean. "
-            "Further to the left is better."
+            f"Further to the {'right' if measure.more_is_better else 'left'} is better."
             + " The dotted line is the mean of random search." * ("random" in drawn)
             + (f" Retrainings that diverged and are not drawn: {diverged}." if diverged else ""),
-            _dot_figure(drawn, "validation perplexity"),
+            _dot_figure(drawn, measure.name),
         )
 
 
@@ -216,13 +217,13 @@ def _draw_loss(study: Study) -> Iterator[Drawing]:
     axes = figure.subplots()
     for number, (name, points) in enumerate(curves.items()):
         _draw_curve(axes, name, number, points, lambda point: point.epoch)
-    axes.set_ylabel("loss of theta's steps [nats a token]")
+    axes.set_ylabel("loss of theta's steps")
     _finish(axes, _epoch_label(study.runs))
     _legend(figure, axes)
     yield Drawing(
         "loss",
         "Loss of the steps of theta",
-        "Mean training loss since the measurement before, of the architectures that each strategy tried, with the "
+        "Mean loss since the measurement before, of the architectures that each strategy tried, with the "
         f"weights that they share. {_BANDS} It tells how the search went, not what its answer is worth.",
         figure,
     )

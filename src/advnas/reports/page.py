@@ -2,9 +2,10 @@
 
 import base64
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from advnas.checkpoint import write_atomically
 from advnas.reports import cells, figures
@@ -19,6 +20,7 @@ from advnas.reports.tables import (
     study_table,
     summary_csv,
 )
+from advnas.reports.verdict import verdict
 
 
 class Picture(NamedTuple):
@@ -42,20 +44,18 @@ class Measure(NamedTuple):
         return one > other if self.more_is_better else one < other
 
 
-_PERPLEXITIES = (
-    Measure(
-        "validation perplexity (lower is better)",
-        "validation perplexity",
-        False,
-        lambda run: run.evaluation.valid_perplexity if run.evaluation else None,
-    ),
-    Measure(
-        "test perplexity",
-        "test perplexity",
-        False,
-        lambda run: run.evaluation.test_perplexity if run.evaluation else None,
-    ),
-)
+def _measures(study: Study) -> list[Measure]:
+    """What the retrained answers are judged by."""
+    found = []
+    for place, measure in enumerate(study.measures):
+        unit = measure.name if measure.more_is_better else f"{measure.name} (lower is better)"
+        value = partial(_measured, place=place)
+        found.append(Measure(unit, measure.name, measure.more_is_better, value))
+    return found
+
+
+def _measured(run: Run, place: int) -> float | None:
+    return run.evaluation.measures[place].value if run.evaluation else None
 
 
 def write_report(folder: Path, table: Accuracies | None) -> list[Path]:
@@ -81,27 +81,28 @@ def write_report(folder: Path, table: Accuracies | None) -> list[Path]:
     found, cell_files = _draw_cells(study, table, report)
     page = report / "index.html"
     pictures = {"curves": curves, "decisions": decisions, "cells": found}
-    write_atomically(page, _render(study, summary(study, table), numbers, pictures))
+    words = {"summary": summary(study, table), "remarks": verdict(study, folder)}
+    write_atomically(page, _render(study, words, numbers, pictures))
     return [page, *written, *curve_files, *decision_files, *cell_files]
 
 
 def summary(study: Study, table: Accuracies | None) -> list[str]:
     """What came out, in sentences: who is best, and whether that is more than random search and chance give."""
     if study.retrains:
-        return _compare(study, *_PERPLEXITIES)
+        return _compare(study, *_measures(study))
     if table is None:
         return ["No table of accuracies was given: this page shows how the searches went, not how good they are."]
     return _compare(study, Measure("% test accuracy", "%", True, lambda run: _answer_accuracy(run, table)))
 
 
-def _compare(study: Study, measure: Measure, *further: Measure) -> list[str]:
+def _compare(study: Study, *measures: Measure) -> list[str]:
     """By the first measure in full; by the others only who is best."""
-    values = _values(study, measure)
+    values = _values(study, measures[0]) if measures else {}
     if not values:
         finished = any(run.finished for run in study.runs)
         return [f"No {'answer was judged' if finished else 'run is finished'} yet, so there is nothing to compare."]
-    leaders = (_leader(_values(study, each), each) for each in (measure, *further))
-    return [*leaders, *_against_random(values, measure)]
+    leaders = (_leader(_values(study, each), each) for each in measures)
+    return [*leaders, *_against_random(values, measures[0])]
 
 
 def _values(study: Study, measure: Measure) -> dict[str, list[float]]:
@@ -171,7 +172,7 @@ def _draw_cells(study: Study, table: Accuracies | None, report: Path) -> tuple[l
     pictures, paths = [], []
     for run in study.runs:
         cell = run.answer(run.latest)
-        if cell is not None:
+        if cell is not None and cells.is_cell(cell):
             png, svg = cells.save_cell(cell, report / f"cell-{run.name}")
             edges = ", ".join(f"{decision} {operation}" for decision, operation in cell.items())
             pictures.append(Picture(_cell_title(run, table), edges, _data_uri(svg)))
@@ -182,7 +183,8 @@ def _draw_cells(study: Study, table: Accuracies | None, report: Path) -> tuple[l
 def _cell_title(run: Run, table: Accuracies | None) -> str:
     title = f"{run.strategy}, seed {run.seed}" + ("" if run.finished else " (unfinished)")
     if run.evaluation:
-        return f"{title}: test perplexity {run.evaluation.test_perplexity:.2f}"
+        measure = run.evaluation.measures[0]
+        return f"{title}: {measure.name} {measure.value:.2f}"
     accuracy = None if table is None else _answer_accuracy(run, table)
     return title if accuracy is None else f"{title}: {accuracy:.2f} %"
 
@@ -191,7 +193,7 @@ def _data_uri(svg: Path) -> str:
     return f"data:image/svg+xml;base64,{base64.b64encode(svg.read_bytes()).decode()}"
 
 
-def _render(study: Study, sentences: list[str], numbers: StudyTable, pictures: dict[str, list[Picture]]) -> str:
+def _render(study: Study, words: dict[str, Any], numbers: StudyTable, pictures: dict[str, list[Picture]]) -> str:
     from jinja2 import Environment, StrictUndefined  # an optional dependency: the `reports` extra
 
     # Everything on the page comes from files that somebody may have sent: escape all of it.
@@ -199,9 +201,10 @@ def _render(study: Study, sentences: list[str], numbers: StudyTable, pictures: d
     template = resources.files("advnas.reports").joinpath("page.html.j2").read_text(encoding="utf-8")
     return environment.from_string(template).render(
         study=study,
-        summary=sentences,
+        **words,
         numbers=numbers,
         in_paper=any(row.in_paper for row in numbers.rows),
         runs=[(run, run_numbers(run, None)["seconds"]) for run in study.runs],
+        answers=[(run, answer) for run in study.runs if (answer := run.answer(run.latest))],
         **pictures,
     )

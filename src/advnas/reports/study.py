@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -11,6 +11,7 @@ from cattrs.gen import make_dict_structure_fn
 
 from advnas import strategies
 from advnas.checkpoint import read_journal
+from advnas.experiments.entry import EntryExperiment
 from advnas.experiments.ptb import BY_PROCESS_BEST, Ptb
 
 Cell = Mapping[str, str]
@@ -56,6 +57,7 @@ class Record:
     """One measurement during the search.
 
     epoch: counted from the beginning of the warm-up. loss: mean over the steps of theta since the record before.
+    metric: of the argmax with the weights it inherits, where the task has one.
     """
 
     epoch: float
@@ -65,6 +67,7 @@ class Record:
     argmax: Cell
     process_best: ProcessBest | None
     loss: float | None = None
+    metric: float | None = None
 
 
 @dataclass(frozen=True)
@@ -76,13 +79,31 @@ class Moment:
 
 
 @dataclass(frozen=True)
+class Measure:
+    """A number that answers are judged by."""
+
+    name: str
+    value: float
+    more_is_better: bool
+
+    @property
+    def key(self) -> str:
+        """Its name in spreadsheets."""
+        return self.name.replace(" ", "_")
+
+
+@dataclass(frozen=True)
 class Evaluation:
-    """What the answer of a search is worth after it was retrained from scratch. by: which answer that was."""
+    """What the answer of a search is worth after it was retrained from scratch.
+
+    by: which answer that was. measures: answers are compared by the first; the others are told. validation_score:
+    what the epoch was chosen by, the lower the better.
+    """
 
     by: TakenBy
     architecture: Cell
-    valid_perplexity: float
-    test_perplexity: float
+    measures: tuple[Measure, ...]
+    validation_score: float
     parameters: int
     best_epoch: int
 
@@ -91,8 +112,8 @@ class Evaluation:
 class Result:
     """What a finished run leaves.
 
-    saved_bytes: activations kept for the backward pass of one step. evaluation: None where the study does not
-    judge answers by their perplexity.
+    saved_bytes: activations kept for the backward pass of one step. evaluation: None where answers are looked up in
+    a table. operation_sizes: weights of every operation; empty where the run did not tell.
     """
 
     strategy: str
@@ -104,6 +125,7 @@ class Result:
     saved_bytes: float | None
     provenance: Mapping[str, str]
     evaluation: Evaluation | None = None
+    operation_sizes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -180,7 +202,12 @@ class Study:
     @property
     def retrains(self) -> bool:
         """Whether answers are judged by retraining them, for want of a table that knows every cell."""
-        return self.experiment == Ptb.name
+        return self.experiment in (Ptb.name, EntryExperiment.name)
+
+    @property
+    def measures(self) -> tuple[Measure, ...]:
+        """What the retrained answers are judged by, as the first of them tells; nothing before there is one."""
+        return next((run.evaluation.measures for run in self.runs if run.evaluation), ())
 
 
 def process_best(found: Record | Result) -> Cell | None:
@@ -251,9 +278,22 @@ def _read_result(path: Path, experiment: str) -> Result | None:
     if not path.exists():
         return None
     content = _read_json(path)
-    # Empty or missing where answers are looked up in a table; other studies may measure other things.
-    evaluation = content.get("evaluation") or None if experiment == Ptb.name else None
+    evaluation = content.get("evaluation") or None  # empty or missing where answers are looked up in a table
+    if evaluation is not None and experiment == Ptb.name:
+        evaluation = _with_perplexities(evaluation, path)
     return _structure(content | {"evaluation": evaluation}, Result, str(path))
+
+
+def _with_perplexities(evaluation: Any, path: Path) -> dict[str, Any]:
+    if not isinstance(evaluation, dict) or not {"valid_perplexity", "test_perplexity"} <= evaluation.keys():
+        raise ValueError(f"{path} cannot be read: its evaluation has no valid_perplexity and test_perplexity.")
+    numbers = {
+        "validation perplexity": evaluation["valid_perplexity"],
+        "test perplexity": evaluation["test_perplexity"],
+    }
+    measures = [{"name": name, "value": value, "more_is_better": False} for name, value in numbers.items()]
+    rest = {key: value for key, value in evaluation.items() if not key.endswith("_perplexity")}
+    return rest | {"measures": measures, "validation_score": evaluation["valid_perplexity"]}
 
 
 _Content = TypeVar("_Content")

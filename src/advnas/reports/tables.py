@@ -95,21 +95,15 @@ COLUMNS = (
     Column("percentile", "cells worse than the answer", "%", 1),
     *_COSTS,
 )
-RETRAINED_COLUMNS = (
-    Column("valid_perplexity", "validation perplexity", "", 2, printed=True),
-    Column("test_perplexity", "test perplexity", "", 2, printed=True),
-    Column("params", "parameters", "M", 2, printed=True),
-    *_COSTS,
-)
+_PRINTED = tuple(column.key for column in COLUMNS if column.printed)
 
 
-def _printed(*pairs: tuple[float, float], columns: Sequence[Column] = COLUMNS) -> dict[str, Spread]:
-    keys = (column.key for column in columns if column.printed)
+def _printed(*pairs: tuple[float, float], keys: Sequence[str] = _PRINTED) -> dict[str, Spread]:
     return {key: Spread(*pair) for key, pair in zip(keys, pairs, strict=False)}
 
 
 def _perplexities(*pairs: tuple[float, float]) -> dict[str, Spread]:
-    return _printed(*pairs, columns=RETRAINED_COLUMNS)
+    return _printed(*pairs, keys=("validation_perplexity", "test_perplexity", "params"))
 
 
 _PARAMETERS_NOTE = (
@@ -190,12 +184,16 @@ def paper_numbers(study: Study, strategy: str) -> Mapping[str, Spread]:
 
 def study_columns(study: Study) -> tuple[Column, ...]:
     """All that could be known of the runs of a study."""
-    return RETRAINED_COLUMNS if study.retrains else COLUMNS
+    if not study.retrains:
+        return COLUMNS
+    printed = any(experiment == study.experiment for experiment, _ in _PAPER)
+    judged = (Column(one.key, one.name, "", 4 if abs(one.value) < 5 else 2, printed) for one in study.measures)
+    return (*judged, Column("params", "parameters", "M", 2 if printed else 4, printed), *_COSTS)
 
 
 def run_numbers(run: Run, table: Accuracies | None) -> Numbers:
     """The quantities of all columns for one run; of an unfinished one, as it stands. None: not known."""
-    numbers: dict[str, float | None] = {column.key: None for column in COLUMNS + RETRAINED_COLUMNS}
+    numbers: dict[str, float | None] = dict.fromkeys([*(column.key for column in COLUMNS), "params"])
     if table is not None:
         found = run.latest
         # Theta of random search never moves, so its argmax is whatever operation comes first.
@@ -211,8 +209,7 @@ def run_numbers(run: Run, table: Accuracies | None) -> Numbers:
         if answer is not None:
             numbers |= {"regret": table.regret(answer), "percentile": table.percentile(answer)}
     if run.evaluation:
-        numbers["valid_perplexity"] = run.evaluation.valid_perplexity
-        numbers["test_perplexity"] = run.evaluation.test_perplexity
+        numbers |= {measure.key: measure.value for measure in run.evaluation.measures}
         numbers["params"] = run.evaluation.parameters / 1e6
     numbers["seconds"] = run.result.seconds if run.result else run.seconds.get(run.records[-1].epoch)
     if run.result and run.result.saved_bytes is not None:
@@ -235,7 +232,7 @@ def strategy_spreads(study: Study, table: Accuracies | None) -> dict[str, dict[s
     spreads: dict[str, dict[str, Spread]] = {}
     for strategy in study.strategies:
         numbers = [run_numbers(run, table) for run in study.of(strategy) if run.finished]
-        columns = {column.key: spread(row[column.key] for row in numbers) for column in study_columns(study)}
+        columns = {column.key: spread(row.get(column.key) for row in numbers) for column in study_columns(study)}
         spreads[strategy] = {key: found for key, found in columns.items() if found}
     return spreads
 
@@ -283,7 +280,7 @@ def runs_csv(study: Study, table: Accuracies | None) -> str:
     for run in study.runs:
         numbers = run_numbers(run, table)
         answer = [_retrained([run])] * study.retrains
-        lines.append([run.strategy, run.seed, int(run.finished), *answer, *(numbers[key] for key in keys)])
+        lines.append([run.strategy, run.seed, int(run.finished), *answer, *map(numbers.get, keys)])
     return _csv(["strategy", "seed", "finished", *["answer"] * study.retrains, *keys], lines)
 
 

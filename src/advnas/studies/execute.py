@@ -10,12 +10,16 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import torch
 
-from advnas.checkpoint import write_atomically
+from advnas.checkpoint import StopSignals, write_atomically
 from advnas.experiments.experiment import Experiment
+from advnas.search import SearchStopped
 from advnas.studies.runs import run_folder, run_search, run_warmup, shares_warmup, warmup_file
+
+_PATIENCE = 0.2  # seconds between two looks at whether somebody wants to stop
 
 
 @dataclass(frozen=True)
@@ -112,15 +116,20 @@ def _run_in_processes(
     context = multiprocessing.get_context("spawn")
     threads = max(1, (os.cpu_count() or 1) // processes)
     waiting, running = list(left), dict[Future[None], Job]()
-    with ProcessPoolExecutor(processes, context, _begin_process, (threads, os.getpid())) as pool:
+    pool = ProcessPoolExecutor(processes, context, _begin_process, (threads, os.getpid()))
+    with StopSignals() as signals, pool:
         while waiting or running:
+            if signals.requested:
+                _stop(pool)
             for job in [job for job in waiting if _may_start(job, waiting, running)][: processes - len(running)]:
                 waiting.remove(job)
                 if not _is_hopeless(job, failures):
                     running[pool.submit(job.run, experiment, study)] = job
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
+            for future in wait(running, _PATIENCE, return_when=FIRST_COMPLETED).done:
                 job = running.pop(future)
                 error = future.exception()
+                if isinstance(error, KeyboardInterrupt):
+                    _stop(pool)
                 if isinstance(error, BrokenProcessPool):
                     raise ChildProcessError(
                         "A process of the study died. Start the same command again: it goes on."
@@ -129,6 +138,14 @@ def _run_in_processes(
                     failures[job] = error
                 elif on_done is not None:
                     on_done(job)
+
+
+def _stop(pool: ProcessPoolExecutor) -> NoReturn:
+    """Let every process finish its step and save."""
+    for process in multiprocessing.active_children():
+        process.terminate()
+    pool.shutdown()
+    raise SearchStopped("The runs under way were stopped and saved.")
 
 
 def _begin_process(threads: int, parent: int) -> None:

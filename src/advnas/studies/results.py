@@ -63,16 +63,25 @@ def claim_folder(folder: Path, experiment: str, settings: Settings) -> None:
         content = {"experiment": experiment, "settings": asdict(settings)}  # type: ignore[call-overload]
         write_atomically(path, json.dumps(content, indent=1) + "\n")
         return
+    found, saved = _read(path, type(settings))
+    if found != experiment:
+        raise ValueError(f"{folder} holds the study {found!r}, not {experiment!r}. Give another --folder.")
+    _refuse_changes(path, saved, settings)
+
+
+def read_settings(folder: Path, kind: type[Settings]) -> Settings:
+    """What a folder was claimed with."""
+    return _read(folder / "study.json", kind)[1]
+
+
+def _read(path: Path, kind: type[Settings]) -> tuple[str, Settings]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        found, saved = content["experiment"], _strict.structure(content["settings"], type(settings))
+        return content["experiment"], _strict.structure(content["settings"], kind)
     except (ValueError, KeyError, TypeError, cattrs.BaseValidationError) as error:
         raise ValueError(
             f"{path} is not that of this study ({type(error).__name__}). Give another --folder."
         ) from error
-    if found != experiment:
-        raise ValueError(f"{folder} holds the study {found!r}, not {experiment!r}. Give another --folder.")
-    _refuse_changes(path, saved, settings)
 
 
 def _refuse_changes(path: Path, saved: Settings, settings: Settings) -> None:

@@ -2,16 +2,25 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from advnas import strategies
-from advnas.checkpoint import Checkpoints, load_checkpoint, save_checkpoint, write_atomically
-from advnas.experiments.experiment import Experiment, Found, Minibatches
+from advnas.checkpoint import (
+    Checkpoints,
+    Journal,
+    StopSignals,
+    load_checkpoint,
+    save_checkpoint,
+    write_atomically,
+)
+from advnas.experiments.experiment import Experiment, Minibatches
 from advnas.memory import saved_bytes
-from advnas.search import Search
+from advnas.search import Search, SearchStopped, Step
 from advnas.studies.results import provenance
 
 _MEMORY_DRAWS = 4
@@ -72,8 +81,7 @@ def run_search(experiment: Experiment, strategy: str, seed: int, study: Path) ->
         data.restore(warm["data"])
         log.warmup_seconds = warm["seconds"]
     _go(experiment, search, data, log, checkpoints)
-    best, answers = search.process_best, search.answers()
-    found = Found(search.argmax(), None if best is None else best.architecture)
+    answers = search.answers()
     result = {
         "strategy": strategy,
         "seed": seed,
@@ -82,7 +90,8 @@ def run_search(experiment: Experiment, strategy: str, seed: int, study: Path) ->
         "seconds": log.seconds,
         "warmup_seconds": log.warmup_seconds,
         "saved_bytes": _memory(experiment, strategy, seed),
-        "evaluation": experiment.evaluate(strategy, seed, found, folder / "evaluation"),
+        "operation_sizes": search.space.operation_sizes(),
+        "evaluation": experiment.evaluate(strategy, seed, search, folder / "evaluation"),
         "provenance": provenance(),
     }
     write_atomically(folder / "result.json", json.dumps(result, indent=1) + "\n")
@@ -96,21 +105,24 @@ def read_results(study: Path) -> list[dict[str, Any]]:
 
 
 def _go(experiment: Experiment, search: Search, data: Minibatches, log: "_Log", checkpoints: Checkpoints) -> None:
-    length, losses = experiment.length, list[float]()
-    while True:
-        taken = search.weight_steps
-        if taken == length.warmup_turns and not log.records:
-            log.end_warmup()
-            log.record(experiment, search, losses)
-        if taken >= length.turns:
-            return
-        losses += [step.loss for step in search.turn(*data.losses(search))[1:]]
-        if search.weight_steps % length.record_every == 0 or search.weight_steps == length.turns:
-            if search.weight_steps > length.warmup_turns:
-                log.record(experiment, search, losses)
-            losses = []
-            state = {"search": search.state(), "data": data.state(), **log.state()}
-            checkpoints.save(state, search.weight_steps)
+    """Take the turns that are left. A signal lets the one under way finish, saves, and stops."""
+    length = experiment.length
+    with StopSignals() as signals, closing(log):
+        while True:
+            if search.weight_steps == length.warmup_turns and not log.records:
+                log.end_warmup()
+                log.record(experiment, search, data)
+            if search.weight_steps >= length.turns:
+                return
+            log.note(search.turn(*data.losses(search)))
+            due = search.weight_steps % length.record_every == 0 or search.weight_steps == length.turns
+            if due and search.weight_steps > length.warmup_turns:
+                log.record(experiment, search, data)
+            if due or signals.requested:
+                state = {"search": search.state(), "data": data.state(), **log.state()}
+                checkpoints.save(state, search.weight_steps)
+            if signals.requested:
+                raise SearchStopped(f"The run in {checkpoints.folder} was stopped and saved.")
 
 
 class _Clock:
@@ -132,6 +144,9 @@ class _Log:
         self.records: list[dict[str, Any]] = [] if saved is None else saved["records"]
         self._timing: list[dict[str, float]] = [] if saved is None else saved["timing"]
         self.warmup_seconds: float = 0.0 if saved is None else saved["warmup_seconds"]
+        self._losses: list[float] = [] if saved is None else saved["losses"]
+        self._lines: int = 0 if saved is None else saved["lines"]
+        self._journal = Journal(folder / "metrics.jsonl", keep=self._lines)
         self._clock = _Clock(0.0 if saved is None else saved["seconds"])
 
     @property
@@ -143,7 +158,18 @@ class _Log:
         self.warmup_seconds = self.warmup_seconds or self._clock.seconds
         self._clock = _Clock()
 
-    def record(self, experiment: Experiment, search: Search, losses: list[float]) -> None:
+    def note(self, steps: Sequence[Step]) -> None:
+        """Every step is a line; the loss of theta's is part of the next record."""
+        for step in steps:
+            self._journal.append(asdict(step))
+            self._losses += [step.loss] * (step.phase == "architecture")
+        self._lines += len(steps)
+
+    def close(self) -> None:
+        self._journal.close()
+
+    def record(self, experiment: Experiment, search: Search, data: Minibatches) -> None:
+        losses, self._losses = self._losses, []
         epoch = search.weight_steps / experiment.length.per_epoch
         self.records.append(
             {
@@ -151,6 +177,7 @@ class _Log:
                 "step": search.weight_steps,
                 "entropy": search.distribution.entropy().mean().item(),
                 "loss": sum(losses) / len(losses) if losses else None,
+                "metric": data.measure(search),
                 **search.answers(),
             }
         )
@@ -165,6 +192,8 @@ class _Log:
             "timing": self._timing,
             "warmup_seconds": self.warmup_seconds,
             "seconds": self.seconds,
+            "losses": self._losses,
+            "lines": self._lines,
         }
 
 

@@ -1,5 +1,5 @@
 """Data, loss and metric of the things one can search for."""
 
-from advnas.tasks.task import Task
+from advnas.tasks.task import Task, mean_over
 
-__all__ = ["Task"]
+__all__ = ["Task", "mean_over"]

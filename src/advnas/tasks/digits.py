@@ -24,13 +24,6 @@ class Digits:
     images: Tensor
     labels: Tensor
 
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, rows: Tensor | slice) -> "Digits":
-        """Some of them."""
-        return Digits(self.images[rows], self.labels[rows])
-
 
 def read() -> Digits:
     """All of them, in an order that mixes the writers: the file has one after the other."""
@@ -38,22 +31,3 @@ def read() -> Digits:
         images, labels = torch.from_numpy(data["images"]), torch.from_numpy(data["labels"])
     order = torch.randperm(len(labels), generator=generator(len(labels)))
     return Digits(images[order].float().div(_BRIGHTEST).unsqueeze(1), labels[order].long())
-
-
-class DigitStream:
-    """Minibatch number `step` of a stream without end, always the same one for the same seed and step."""
-
-    def __init__(self, digits: Digits, *, batch: int, seed: int) -> None:
-        if not 1 <= batch <= len(digits):
-            raise ValueError(f"A minibatch must have 1 to {len(digits)} digits here, got {batch}.")
-        self._digits, self._batch, self._seed = digits, batch, seed
-
-    def __len__(self) -> int:
-        """Minibatches an epoch; the last, partial one is left out."""
-        return len(self._digits) // self._batch
-
-    def at(self, step: int) -> Digits:
-        """Minibatch number `step`, counted from 0 across epochs, each of which has an order of its own."""
-        epoch, number = divmod(step, len(self))
-        order = torch.randperm(len(self._digits), generator=generator(self._seed, epoch))
-        return self._digits[order[number * self._batch : (number + 1) * self._batch]]

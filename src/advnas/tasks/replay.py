@@ -37,6 +37,10 @@ class Replay(Iterator[Any]):
         while self._number < position[1]:
             self._fetch()
 
+    def first(self) -> Any:
+        """Minibatch 0 of pass 0, whatever the position."""
+        return next(Replay(self._batches, seed=self._seed, name=self._name))
+
     def __next__(self) -> Any:
         try:
             return self._fetch()

@@ -1,0 +1,233 @@
+"""The commands and their options, as the user writes them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, OmitSubcommandPrefixes, Positional, arg, subcommand
+
+
+@dataclass(frozen=True)
+class Toy:
+    """The paper's toy regression: find a teacher's filters, weights fixed, all strategies side by side."""
+
+    preset: Literal["quick", "paper"] = "paper"
+    """quick: 300 iterations, 3 trials, seconds. paper: 2,000 iterations, 10 trials, about two minutes."""
+    strategies: Annotated[tuple[str, ...], arg(metavar="A B ...", help_behavior_hint="")] = ()
+    """Which ones to run; all of them if not given (see `advnas list strategies`)."""
+    seeds: Annotated[int | None, arg(metavar="N", help_behavior_hint="")] = None
+    """Number of trials, each with its own teacher and inputs; the preset's if not given."""
+    iterations: Annotated[int | None, arg(metavar="N", help_behavior_hint="")] = None
+    """Architecture steps a trial; the preset's if not given."""
+    seed: Annotated[int | None, arg(metavar="N", help_behavior_hint="")] = None
+    """What all randomness starts from; the preset's if not given."""
+    folder: Annotated[Path | None, arg(metavar="F", help_behavior_hint="")] = None
+    """Keep results.json, toy.csv and the figure here; finished strategies are not run again."""
+    json: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Print one JSON object (losses x 100) on standard output."""
+
+
+@dataclass(frozen=True)
+class Theory:
+    """Check the paper's theorems and variance formulas by exact enumeration of small spaces."""
+
+
+_DataFolder = Annotated[Path | None, arg(metavar="F", help_behavior_hint="")]
+
+
+@dataclass(frozen=True)
+class _Study:
+    """What all studies of strategies x seeds can be told."""
+
+    preset: Literal["quick", "laptop", "paper"] = "laptop"
+    """quick: a smoke test, a minute. laptop: a faithful reduction, about an hour. paper: the appendix."""
+    strategies: Annotated[tuple[str, ...], arg(metavar="A B ...", help_behavior_hint="")] = ()
+    """Which ones to run; those of the paper's table and random if not given."""
+    seeds: Annotated[int | None, arg(metavar="N", help_behavior_hint="")] = None
+    """How many seeds; the preset's if not given."""
+    first_seed: int = 0
+    """The seeds are this one and those that follow it."""
+    jobs: int = 2
+    """Runs at the same time, each in a process of its own."""
+    folder: Annotated[Path | None, arg(metavar="F", help_behavior_hint="")] = None
+    """Where everything is kept; finished runs are not run again. runs/STUDY-PRESET if not given."""
+    data_folder: _DataFolder = None
+    """Where the data lie; the environment variable ADVNAS_DATA, or ~/.cache/advnas, if not given."""
+    json: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Print one JSON object a run on standard output."""
+    show: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Print every setting and run nothing."""
+
+
+@dataclass(frozen=True)
+class Cifar10(_Study):
+    """The paper's main study: the NAS-Bench-201 cell on CIFAR-10, every strategy from the same warm weights."""
+
+    zero: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Put the zero operation `none` among the candidates."""
+
+
+@dataclass(frozen=True)
+class Ptb(_Study):
+    """The paper's recurrent cell on Penn Treebank: search, retrain what was found, measure its perplexity."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Run one of the paper's studies."""
+
+    study: (
+        Annotated[Toy, subcommand("toy")]
+        | Annotated[Cifar10, subcommand("cifar10")]
+        | Annotated[Ptb, subcommand("ptb")]
+        | Annotated[Theory, subcommand("theory")]
+    )
+
+
+@dataclass(frozen=True)
+class Report:
+    """Make tables, figures and one HTML page from the records of a search or a study."""
+
+    folder: Positional[Path]
+    """The folder that it was run in."""
+    data_folder: _DataFolder = None
+    """Where the table of accuracies lies; ADVNAS_DATA, or ~/.cache/advnas, if not given."""
+    tensorboard: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Write the curves for TensorBoard instead, one folder a run."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """Look up a cell in a table of known results."""
+
+    benchmark: Positional[Literal["nasbench201"]]
+    cell: Positional[str]
+    """Such as '|nor_conv_3x3~0|+|none~0|skip_connect~1|+|avg_pool_3x3~0|none~1|nor_conv_1x1~2|'."""
+    dataset: Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")] = None
+    """cifar10, cifar100 or imagenet16; all of them if not given."""
+    data_folder: _DataFolder = None
+    """Where nasbench201.csv.gz lies; ADVNAS_DATA, or ~/.cache/advnas, if not given."""
+    json: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Print one JSON object."""
+
+
+@dataclass(frozen=True)
+class DataStatus:
+    """Tell which data are there."""
+
+    data_folder: _DataFolder = None
+    """ADVNAS_DATA, or ~/.cache/advnas, if not given."""
+
+
+@dataclass(frozen=True)
+class DataGet:
+    """Download a dataset; an interrupted download goes on where it was."""
+
+    name: Positional[str]
+    """cifar10"""
+    data_folder: _DataFolder = None
+    """ADVNAS_DATA, or ~/.cache/advnas, if not given."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """See and fetch datasets."""
+
+    action: Annotated[DataStatus, subcommand("status")] | Annotated[DataGet, subcommand("get")]
+
+
+@dataclass(frozen=True)
+class List:
+    """Show what there is to choose from."""
+
+    what: Positional[Literal["strategies", "spaces"]]
+
+
+_Text = Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")]
+_Count = Annotated[int | None, arg(metavar="N", help_behavior_hint="")]
+_Folder = Annotated[Path | None, arg(metavar="F", help_behavior_hint="")]
+
+
+@dataclass(frozen=True)
+class Search:
+    """Search a network, retrain what was found, and tell whether that beats equal-cost random search.
+
+    Without arguments: a small convolutional cell for handwritten digits that come with the package, in about two
+    minutes. With module:function: your own network, as your function makes it.
+    """
+
+    entry: Annotated[Positional[str | None], arg(metavar="MODULE:FUNCTION", help_behavior_hint="")] = None
+    """Your function; it takes a strategy's name and a seed and returns (advnas.Search, advnas.Task)."""
+    strategy: _Text = None
+    """What learns the architecture: advantage if not given (see `advnas list strategies`)."""
+    task: _Text = None
+    """digits, cifar10 or penn_treebank; digits if not given."""
+    space: _Text = None
+    """The network to be searched; that of the task if not given (see `advnas list spaces`)."""
+    epochs: _Count = None
+    """Passes over the training data; 60 if not given, for a network of your own and for digits."""
+    warmup: _Count = None
+    """How many of them at the start train weights only; a third if not given."""
+    retrain_epochs: _Count = None
+    """How long the answer is trained from scratch; two thirds of the epochs if not given."""
+    seed: _Count = None
+    """The first seed; 0 if not given."""
+    seeds: _Count = None
+    """How many searches, and how many of random search; 3 if not given."""
+    jobs: _Count = None
+    """Runs at the same time, each in a process of its own; 2 if not given."""
+    folder: _Folder = None
+    """Where everything is kept; a new one below runs/ if not given."""
+    resume: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Go on with the search in the folder, or with the last one below runs/."""
+    config: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
+    """A TOML file with these same names, and a table [options] for the function that makes the search."""
+    device: _Text = None
+    """cpu, cuda, cuda:1, mps; cpu if not given."""
+    precision: _Text = None
+    """float32, bfloat16 or float16; float32 if not given."""
+    json: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Print one JSON object on standard output."""
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write what a search has found as a file that others can read, and check it against the network."""
+
+    folder: Positional[Path]
+    """The search's folder."""
+    to: Literal["plain", "pt2", "onnx"] = "pt2"
+    """plain: the weights. pt2: a program that torch alone loads. onnx: for any runtime."""
+    run: Annotated[str | None, arg(metavar="STRATEGY-SEED", help_behavior_hint="")] = None
+    """Which run's answer; the one that validates best if not given."""
+    weights: Literal["retrained", "inherited"] = "retrained"
+    """Those of the retraining, or those that the answer has in the searched network."""
+
+
+@dataclass(frozen=True)
+class Retrain:
+    """Train what a search has found from scratch once more, for longer or with another seed."""
+
+    folder: Positional[Path]
+    """The search's folder."""
+    run: Annotated[str | None, arg(metavar="STRATEGY-SEED", help_behavior_hint="")] = None
+    """Which run's answer; the one that validates best if not given."""
+    epochs: _Count = None
+    """Passes over the training data; as many as in the search's own retraining if not given."""
+    seed: _Count = None
+    """Of the fresh weights; the run's own if not given."""
+
+
+Command = Annotated[
+    Annotated[Search, subcommand("search")]
+    | Annotated[Export, subcommand("export")]
+    | Annotated[Retrain, subcommand("retrain")]
+    | Annotated[Experiment, subcommand("experiment")]
+    | Annotated[Report, subcommand("report")]
+    | Annotated[Query, subcommand("query")]
+    | Annotated[Data, subcommand("data")]
+    | Annotated[List, subcommand("list")],
+    OmitArgPrefixes,
+    OmitSubcommandPrefixes,
+    FlagCreatePairsOff,
+]

@@ -1,0 +1,62 @@
+"""`advnas data` and `advnas query`: datasets, and tables of known results."""
+
+import json
+from pathlib import Path
+
+from advnas.cli.commands import DataGet, Query
+
+
+def query_benchmark(query: Query) -> None:
+    """Accuracies, rank among all cells, parameters and multiply-adds of one cell."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from advnas.benchmarks import nasbench201
+    from advnas.data_folder import data_folder
+
+    table = nasbench201.load(nasbench201.find(data_folder(query.data_folder)))
+    found = nasbench201.query(table, query.cell, query.dataset)
+    if query.json:
+        print(json.dumps(found, indent=1))
+        return
+    shown = Table("dataset", "test", "valid", "rank by test", "better than", title=found["cell"])
+    for name, row in found["datasets"].items():
+        better = f"{row['percentile_test']:.2f} %"
+        shown.add_row(name, f"{row['test']:.2f}", f"{row['valid']:.2f}", f"{row['rank_test']:,}", better)
+    console = Console()
+    console.print(shown)
+    console.print(f"{found['params']:.6f} M parameters, {found['flops']:.5f} M multiply-adds", highlight=False)
+
+
+def show_data(folder: Path | None) -> None:
+    """What is there, what is missing, what is damaged."""
+    import rich
+    from rich.table import Table
+
+    from advnas.data_folder import data_folder
+    from advnas.tasks.downloads import status
+
+    where = data_folder(folder)
+    table = Table("data", "state", "what", title=f"Data in {where}")
+    for name, state, detail in status(where):
+        table.add_row(name, state, detail)
+    rich.print(table)
+
+
+def get_data(wanted: DataGet) -> None:
+    """Download, with a bar on a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    from advnas.data_folder import data_folder
+    from advnas.tasks.downloads import get
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(wanted.name, total=None)
+        path = get(
+            wanted.name,
+            data_folder(wanted.data_folder),
+            on_progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    print(path)

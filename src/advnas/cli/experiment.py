@@ -1,0 +1,231 @@
+"""`advnas experiment` and `advnas report`: the paper's studies."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from advnas.cli.commands import Cifar10, Ptb, Report, Toy
+from advnas.cli.progress import study_progress, toy_progress
+
+if TYPE_CHECKING:
+    from advnas.benchmarks.nasbench201 import Table
+    from advnas.experiments.experiment import Experiment as Study
+    from advnas.experiments.toy import ToySettings
+    from advnas.reports.tables import Curves
+
+
+def run_study(study: Cifar10 | Ptb) -> None:
+    """Run what is missing, then show every run."""
+    from advnas import strategies
+    from advnas.data_folder import data_folder
+    from advnas.search import check_count
+    from advnas.studies.execute import execute, plan
+    from advnas.studies.results import claim_folder
+
+    data = data_folder(study.data_folder)
+    experiment, defaults, count = _experiment_of(study, data)
+    names = list(dict.fromkeys(study.strategies)) or list(defaults)
+    for name in names:
+        strategies.strategy_type(name)
+    first = check_count("--first-seed", study.first_seed, least=0)
+    count = count if study.seeds is None else check_count("--seeds", study.seeds)
+    processes = check_count("--jobs", study.jobs)
+    if study.show:
+        _show_settings(f"{experiment.name}, {study.preset}", experiment, names, count)
+        return
+    experiment.check()
+    zero = "-zero" if isinstance(study, Cifar10) and study.zero else ""
+    folder = study.folder or Path("runs") / f"{experiment.name}-{study.preset}{zero}"
+    claim_folder(folder, experiment.name, experiment.settings)
+    jobs = plan(experiment, names, range(first, first + count))
+    with study_progress(experiment, jobs, folder) as on_done:
+        execute(experiment, jobs, folder, processes=processes, on_done=on_done)
+    if isinstance(study, Cifar10):
+        _show_cells(folder, data, as_json=study.json)
+    else:
+        _show_evaluations(folder, as_json=study.json)
+
+
+def _experiment_of(study: Cifar10 | Ptb, data: Path) -> "tuple[Study, Sequence[str], int]":
+    """The experiment, the strategies it compares, and over how many seeds."""
+    from advnas.experiments import cifar10, ptb
+
+    if isinstance(study, Ptb):
+        return ptb.Ptb(ptb.PRESETS[study.preset], data), ptb.STRATEGIES, ptb.SEEDS[study.preset]
+    settings = replace(cifar10.PRESETS[study.preset], zero=study.zero)
+    return cifar10.Cifar10(settings, data), cifar10.STRATEGIES, cifar10.SEEDS[study.preset]
+
+
+def _show_settings(title: str, experiment: "Study", names: Sequence[str], seeds: int) -> None:
+    import rich
+    from rich.table import Table
+
+    table = Table("setting", "value", title=title)
+    for field in fields(experiment.settings):
+        table.add_row(field.name, str(getattr(experiment.settings, field.name)))
+    table.add_section()
+    table.add_row("strategies", ", ".join(names))
+    table.add_row("seeds", str(seeds))
+    for about, what in experiment.procedure().items():
+        table.add_row(about, what)
+    rich.print(table)
+
+
+def _show_cells(folder: Path, data: Path, *, as_json: bool) -> None:
+    """Every finished run: its cells, and what they are worth where the benchmark's table is at hand."""
+    from advnas.benchmarks import nasbench201
+    from advnas.studies.runs import read_results
+
+    known = _known_accuracies(data)
+    rows = []
+    for result in read_results(folder):
+        best = result["process_best"] and result["process_best"]["architecture"]
+        row = {key: result[key] for key in ("strategy", "seed", "seconds")}
+        argmax = None if result["strategy"] == "random" else result["argmax"]  # its theta never moves
+        for name, cell in (("argmax", argmax), ("process_best", best)):
+            row[name] = cell and nasbench201.to_string(cell)
+            row[f"{name}_accuracy"] = known.accuracy(cell) if cell and known else None
+        rows.append(row)
+    columns = ("strategy", "seed", "argmax_accuracy", "process_best_accuracy", "seconds")
+    _print_rows(folder, rows, columns, as_json=as_json)
+
+
+def _show_evaluations(folder: Path, *, as_json: bool) -> None:
+    """Every finished run: its cell and what it was worth after retraining."""
+    from advnas.studies.runs import read_results
+
+    rows, columns = [], list[str]()
+    for result in read_results(folder):
+        measured = dict(result["evaluation"])
+        cell = measured.pop("architecture")
+        rows.append(
+            {key: result[key] for key in ("strategy", "seed", "seconds")} | measured | {"architecture": cell}
+        )
+        columns = ["strategy", "seed", *measured, "seconds"]
+    _print_rows(folder, rows, columns, as_json=as_json)
+
+
+def _print_rows(folder: Path, rows: Sequence[dict[str, Any]], columns: Sequence[str], *, as_json: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table(*(column.replace("_", " ") for column in columns), title=str(folder))
+    for row in rows:
+        shown.add_row(*(_cell(row[key]) for key in columns))
+    if as_json:
+        print(json.dumps(rows, indent=1))
+    console = Console(stderr=as_json)
+    console.print(shown)
+    console.print(f"Figures, tables and one page of it all: advnas report {folder}", highlight=False)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    return "-" if value is None else str(value)
+
+
+def write_study_report(report: Report) -> None:
+    """Everything that can be made from the records; accuracies where the benchmark's table is at hand."""
+    if report.tensorboard:
+        from advnas.reports.tensorboard import write_events
+
+        print(f"wrote {write_events(report.folder)}")
+        return
+    from advnas.data_folder import data_folder
+    from advnas.reports.page import write_report
+    from advnas.reports.study import read_study
+
+    of_cells = read_study(report.folder).experiment == "cifar10"
+    known = _known_accuracies(data_folder(report.data_folder)) if of_cells else None
+    if of_cells and known is None:
+        print("No table of accuracies in the data folder: the report goes without them.", file=sys.stderr)
+    for path in write_report(report.folder, known):
+        print(f"wrote {path}")
+
+
+def _known_accuracies(data: Path) -> "Table | None":
+    from advnas.benchmarks import nasbench201
+
+    try:
+        return nasbench201.load(nasbench201.find(data))
+    except FileNotFoundError:
+        return None
+
+
+def run_toy_study(toy: Toy) -> None:
+    """Run what is missing, then show and keep everything."""
+    from advnas import strategies
+    from advnas.experiments.toy import PRESETS, are_losses, curves_of, run_toy
+    from advnas.search import check_count
+    from advnas.studies.results import Results, load_results, provenance
+
+    check_count("--seeds", 1 if toy.seeds is None else toy.seeds)
+    check_count("--iterations", 1 if toy.iterations is None else toy.iterations)
+    preset = PRESETS[toy.preset]
+    settings = replace(
+        preset,
+        trials=preset.trials if toy.seeds is None else toy.seeds,
+        iterations=preset.iterations if toy.iterations is None else toy.iterations,
+        seed=preset.seed if toy.seed is None else toy.seed,
+    )
+    names = list(dict.fromkeys(toy.strategies)) or list(strategies.names())
+    for name in names:
+        strategies.strategy_type(name)
+    path = None if toy.folder is None else toy.folder / "results.json"
+    results = Results(settings, {}, {}) if path is None else load_results(path, settings)
+    broken = [name for name, losses in results.rows.items() if not are_losses(settings, losses)]
+    if broken:
+        raise ValueError(f"{path} holds no losses of this study for {', '.join(broken)}. Give another --folder.")
+    if toy.folder is not None:
+        toy.folder.mkdir(parents=True, exist_ok=True)  # before the run: a bad folder must not cost it
+    missing = [name for name in names if name not in results.rows]
+    if missing:
+        with toy_progress(settings, missing) as on_iteration:
+            made = run_toy(settings, missing, on_iteration)
+        origin = provenance()
+        results = Results(
+            settings, {**results.rows, **made}, {**results.provenance, **dict.fromkeys(missing, origin)}
+        )
+    if path is not None:
+        results.save(path)
+    shown = {name: curves_of(settings, results.rows[name]) for name in names}
+    if toy.json:
+        print(json.dumps(shown))
+    _present(toy, settings, shown)
+
+
+def _present(toy: Toy, settings: "ToySettings", curves: "Curves") -> None:
+    """The table on the terminal, the figure and the spreadsheet in the folder."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from advnas.checkpoint import write_atomically
+    from advnas.reports.tables import TOY_HEADER, toy_csv, toy_rows
+
+    console = Console(stderr=toy.json)
+    table = Table(
+        title=f"Toy regression: median test loss x 100 over {settings.trials} trials, seed {settings.seed}",
+        caption="runs: operations executed a decision, for the weights / for theta; found: the teacher",
+    )
+    for number, title in enumerate(TOY_HEADER):
+        table.add_column(title, justify="left" if number == 0 else "right", no_wrap=True)
+    for row in toy_rows(curves):
+        table.add_row(*row)
+    console.print(table)
+    if toy.folder is None:
+        console.print("Add --folder F to keep the numbers and the figure.", highlight=False)
+        return
+    write_atomically(toy.folder / "toy.csv", toy_csv(curves))
+    written = [toy.folder / "results.json", toy.folder / "toy.csv"]
+    try:
+        from advnas.reports.curves import draw_toy
+
+        written += draw_toy(curves, toy.folder)
+    except ImportError:
+        console.print("No figure: it needs matplotlib. Write pip install 'advnas[reports]' and run this again.")
+    for path in written:
+        console.print(f"wrote {path}", highlight=False)

@@ -1,0 +1,109 @@
+"""From the command line to what carries a command out."""
+
+import sys
+
+import tyro
+
+from advnas import __version__
+from advnas.cli import data, experiment, search
+from advnas.cli.commands import (
+    Cifar10,
+    Command,
+    Data,
+    DataGet,
+    Experiment,
+    Export,
+    List,
+    Ptb,
+    Query,
+    Report,
+    Retrain,
+    Search,
+    Toy,
+)
+
+
+def main() -> None:
+    """`advnas ...`; errors of the user's are one sentence and exit code 2."""
+    if sys.argv[1:] == ["--version"]:
+        print(f"advnas {__version__}")
+        return
+    description = "Find a network's architecture while it trains. `advnas --version` tells the version."
+    command = tyro.cli(Command, prog="advnas", description=description)
+    try:
+        run(command)
+    except (ValueError, OSError) as error:
+        print(f"advnas: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt as stopped:
+        print(f"advnas: {stopped or 'stopped.'}", file=sys.stderr)
+        raise SystemExit(130) from None
+
+
+def run(command: Search | Export | Retrain | Experiment | Report | Query | Data | List) -> None:
+    """Carry out a parsed command."""
+    match command:
+        case Search():
+            search.run_search(command)
+        case Export():
+            search.export_answer(command)
+        case Retrain():
+            search.retrain_answer(command)
+        case Experiment(study=Toy() as toy):
+            experiment.run_toy_study(toy)
+        case Experiment(study=Cifar10() | Ptb() as study):
+            experiment.run_study(study)
+        case Report():
+            experiment.write_study_report(command)
+        case Query():
+            data.query_benchmark(command)
+        case Data(action=DataGet() as wanted):
+            data.get_data(wanted)
+        case Data():
+            data.show_data(command.action.data_folder)
+        case Experiment():
+            print_theory()
+        case List(what="strategies"):
+            list_strategies()
+        case List():
+            list_spaces()
+
+
+def list_strategies() -> None:
+    """Every strategy: what it executes, what it is, its options."""
+    import rich
+    from rich.table import Table
+
+    from advnas import strategies
+    from advnas.reports.tables import propagation
+
+    table = Table(title="Strategies", caption="operations: executed a decision, for the weights / for theta")
+    table.add_column("name", no_wrap=True)
+    table.add_column("operations", no_wrap=True)
+    table.add_column("what it does")
+    table.add_column("options")
+    for name in strategies.names():
+        summary = (strategies.strategy_type(name).__doc__ or "").partition("\n")[0]
+        options = "\n".join(f"{option}={value}" for option, value in strategies.options(name).items())
+        table.add_row(name, propagation(name), summary, options)
+    rich.print(table)
+
+
+def list_spaces() -> None:
+    """Every search space that comes with the package."""
+    import rich
+    from rich.table import Table
+
+    from advnas.spaces import SPACES
+
+    table = Table("name", "what it is", title="Search spaces")
+    for name, summary in SPACES.items():
+        table.add_row(name, summary)
+    rich.print(table)
+
+
+def print_theory() -> None:
+    """The figures of docs/theory.md."""
+    from advnas.testing.theory_report import report
+
+    print(report())

@@ -1,0 +1,275 @@
+"""`advnas search`, `export` and `retrain`: from a network with open decisions to a plain one, and out."""
+
+import json
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from advnas.cli.commands import Export, Retrain, Search
+from advnas.cli.config import merged
+from advnas.cli.progress import study_progress
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from advnas.experiments.entry import EntryExperiment
+    from advnas.experiments.experiment import Experiment
+    from advnas.reports.study import Run, Study
+
+_BUILT_IN = {
+    "digits": ("advnas.experiments.images:digits", 60),
+    "cifar10": ("advnas.experiments.images:cifar10_images", 24),
+}
+_TASKS = (*_BUILT_IN, "penn_treebank")
+
+
+def run_search(asked: Search) -> None:
+    """Search, retrain and judge, for some seeds, and the same for random search; then a table and a report."""
+    from advnas import strategies
+    from advnas.search import SearchStopped, check_count
+    from advnas.studies.execute import execute, plan
+    from advnas.studies.results import claim_folder
+
+    asked, options = merged(asked)
+    strategy = asked.strategy or "advantage"
+    strategies.strategy_type(strategy)
+    first = check_count("--seed", asked.seed or 0, least=0)
+    count = check_count("--seeds", 3 if asked.seeds is None else asked.seeds)
+    processes = check_count("--jobs", 2 if asked.jobs is None else asked.jobs)
+    experiment = _experiment(asked, options)
+    experiment.check()
+    experiment.make_search(strategy, first)  # what would stop every run shall stop before the first
+    folder = _folder(asked, f"{_name(asked)}-{strategy}")
+    claim_folder(folder, experiment.name, experiment.settings)
+    names = list(dict.fromkeys((strategy, "random")))
+    jobs = plan(experiment, names, range(first, first + count))
+    try:
+        with study_progress(experiment, jobs, folder) as on_done:
+            execute(experiment, jobs, folder, processes=processes, on_done=on_done)
+    except SearchStopped as stopped:
+        raise SearchStopped(f"{stopped} Go on with the same command and --resume --folder {folder}") from None
+    _present(folder, strategy, as_json=asked.json)
+
+
+def _name(asked: Search) -> str:
+    return asked.task or "digits" if asked.entry is None else asked.entry.rpartition(":")[2]
+
+
+def _experiment(asked: Search, options: Mapping[str, Any]) -> "Experiment":
+    if asked.entry is not None and (asked.task or asked.space):
+        raise ValueError(f"{asked.entry} brings its own task and space. Leave out --task and --space.")
+    task = asked.task or "digits"
+    if asked.entry is None and task not in _TASKS:
+        raise ValueError(f"There is no task {task!r}.{_meant(task, _TASKS)}")
+    if asked.entry is None and task == "penn_treebank":
+        return _penn_treebank(asked, options)
+    return _entry_experiment(asked, options)
+
+
+def _entry_experiment(asked: Search, options: Mapping[str, Any]) -> "Experiment":
+    from advnas.experiments.entry import EntryExperiment, EntrySettings
+    from advnas.search import check_count
+
+    entry, epochs = (asked.entry, 60) if asked.entry is not None else _BUILT_IN[asked.task or "digits"]
+    epochs = epochs if asked.epochs is None else check_count("--epochs", asked.epochs)
+    settings = EntrySettings(
+        entry,
+        dict(options) | ({"space": asked.space} if asked.space else {}),
+        epochs=epochs,
+        warmup=epochs // 3 if asked.warmup is None else asked.warmup,
+        retrain_epochs=max(1, 2 * epochs // 3) if asked.retrain_epochs is None else asked.retrain_epochs,
+        device=asked.device or "cpu",
+        precision=asked.precision or "float32",
+    )
+    return EntryExperiment(settings)
+
+
+def _penn_treebank(asked: Search, options: Mapping[str, Any]) -> "Experiment":
+    from advnas.data_folder import data_folder
+    from advnas.experiments.ptb import PRESETS, Ptb
+
+    for name in ("warmup", "device", "precision"):
+        if getattr(asked, name) is not None:
+            raise ValueError(f"The task penn_treebank knows no --{name}. Leave it out.")
+    if asked.space not in (None, "recurrent_cell"):
+        raise ValueError(f"The space of penn_treebank is recurrent_cell, got {asked.space!r}.")
+    settings, known = PRESETS["laptop"], [field.name for field in fields(PRESETS["laptop"])]
+    for name in options:
+        if name not in known:
+            raise ValueError(f"penn_treebank has no option {name!r}.{_meant(name, known)}")
+    given = {name: getattr(asked, name) for name in ("epochs", "retrain_epochs")}
+    changes = dict(options) | {name: value for name, value in given.items() if value is not None}
+    return Ptb(replace(settings, **changes), data_folder())
+
+
+def _meant(wrong: str, right: Sequence[str]) -> str:
+    close = get_close_matches(wrong, right, n=1)
+    return f" Did you mean {close[0]!r}?" if close else f" There are {', '.join(right)}."
+
+
+def _folder(asked: Search, name: str) -> Path:
+    """The one that was asked for, or the next below runs/; with --resume, the last."""
+    if asked.folder is not None:
+        if not asked.resume and (asked.folder / "study.json").exists():
+            raise ValueError(
+                f"{asked.folder} already holds a search. Add --resume to go on, or give another --folder."
+            )
+        return asked.folder
+    folders = _numbered(Path("runs") / name)
+    last = folder = next(folders)
+    while folder.exists():
+        last, folder = folder, next(folders)
+    return last if asked.resume else folder
+
+
+def _numbered(base: Path) -> Iterator[Path]:
+    yield base
+    number = 2
+    while True:
+        yield base.with_name(f"{base.name}-{number}")
+        number += 1
+
+
+def _present(folder: Path, strategy: str, *, as_json: bool) -> None:
+    from rich.console import Console
+
+    from advnas.reports.study import read_study
+    from advnas.reports.verdict import verdict
+
+    study = read_study(folder)
+    remarks, best = verdict(study, folder), best_run(study, strategy)
+    assert best.evaluation is not None
+    console = Console(stderr=as_json, highlight=False)
+    _print_table(console, study)
+    for remark in remarks:
+        mark = {True: "[green]+[/]", False: "[red]![/]", None: "[yellow]-[/]"}[remark.good]
+        console.print(f" {mark} {remark.text}")
+    console.print(f"\nThe answer ({best.name}, the one that validates best):")
+    for decision, operation in best.evaluation.architecture.items():
+        console.print(f"  {decision}: {operation}")
+    page = _report(folder, console)
+    console.print(f"\nGet it out:  advnas export {folder} --to pt2")
+    if as_json:
+        print(json.dumps(_summary(folder, study, best, [remark._asdict() for remark in remarks], page), indent=1))
+
+
+def _print_table(console: "Console", study: "Study") -> None:
+    from rich.table import Table
+
+    from advnas.reports.tables import study_table
+
+    numbers = study_table(study, None)
+    table = Table(*("strategy", "runs"), *(column.heading for column in numbers.columns))
+    for row in numbers.rows:
+        table.add_row(row.strategy, row.runs, *(value.ours or "-" for value in row.values))
+    console.print(table)
+
+
+def _report(folder: Path, console: "Console") -> Path | None:
+    try:
+        from advnas.reports.page import write_report
+
+        page = write_report(folder, None)[0]
+    except ImportError:
+        console.print("\nNo report: it needs matplotlib and jinja2. Write pip install 'advnas[reports]'.")
+        return None
+    console.print(f"\nReport:      {page}")
+    return page
+
+
+def _summary(
+    folder: Path, study: "Study", best: "Run", remarks: list[dict[str, Any]], page: Path | None
+) -> dict[str, Any]:
+    evaluated = {run.name: run.evaluation for run in study.runs if run.evaluation}
+    first = {name: found.measures[0].value for name, found in evaluated.items()}
+    assert best.evaluation is not None
+    return {
+        "folder": str(folder),
+        "measure": study.measures[0].name,
+        "runs": first,
+        "means": {
+            name: statistics.fmean(first[run.name] for run in study.of(name) if run.name in first)
+            for name in study.strategies
+        },
+        "answer": {"run": best.name, "architecture": dict(best.evaluation.architecture)},
+        "verdict": remarks,
+        "report": None if page is None else str(page),
+    }
+
+
+def best_run(study: "Study", strategy: str) -> "Run":
+    """Of the finished runs of a strategy, the one whose retrained answer is best on the validation data."""
+    runs = [run for run in study.of(strategy) if run.evaluation]
+    if not runs:
+        raise ValueError(f"No run of {strategy} has an answer that was retrained.")
+    return min(runs, key=lambda run: run.evaluation.validation_score)  # type: ignore[union-attr]
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """A finished run, and what is needed to build its answer again."""
+
+    experiment: "EntryExperiment"
+    run: "Run"
+    folder: Path
+
+
+def _answer(folder: Path, run: str | None) -> _Answer:
+    from advnas.experiments.entry import EntryExperiment, EntrySettings
+    from advnas.reports.study import read_study
+    from advnas.studies.results import read_settings
+
+    study = read_study(folder)
+    if study.experiment != EntryExperiment.name:
+        raise ValueError(f"{folder} holds the study {study.experiment!r}. Give the folder of an `advnas search`.")
+    experiment = EntryExperiment(read_settings(folder, EntrySettings))
+    learnt = [name for name in study.strategies if name != "random"] or ["random"]
+    if run is None:
+        return _Answer(experiment, best_run(study, learnt[0]), folder)
+    runs = {each.name: each for each in study.runs if each.evaluation}
+    if run not in runs:
+        raise ValueError(f"{folder} has no finished run {run!r}.{_meant(run, list(runs))}")
+    return _Answer(experiment, runs[run], folder)
+
+
+def export_answer(asked: Export) -> None:
+    """Build the answer with its weights, write it, and tell how far it is from the network."""
+    from advnas.experiments.entry import example_inputs
+    from advnas.export import export
+
+    found = _answer(asked.folder, asked.run)
+    where = found.folder / "runs" / found.run.name / "evaluation"
+    assert found.run.evaluation is not None
+    architecture = found.run.evaluation.architecture
+    make = found.experiment.retrained if asked.weights == "retrained" else found.experiment.inherited
+    network, task, parity = make(found.run.strategy, found.run.seed, architecture, where)
+    target = found.folder / "export" / f"{found.run.name}-{asked.weights}"
+    example = example_inputs(network, task)
+    written = export(network, example, target, asked.to, architecture=architecture)
+    print(f"wrote {written.path}")
+    batch = "batches of any size" if written.dynamic_batch else "batches of the example's size only"
+    print(f"It takes {batch}; its outputs differ from the module's by at most {written.difference:.2g}.")
+    if parity is not None:
+        print(f"The module's differ from those of the searched network by at most {parity:.2g}.")
+
+
+def retrain_answer(asked: Retrain) -> None:
+    """Train the answer from scratch and judge it."""
+    from advnas.checkpoint import write_atomically
+    from advnas.search import check_count
+
+    found = _answer(asked.folder, asked.run)
+    assert found.run.evaluation is not None
+    settings = found.experiment.settings
+    epochs = settings.retrain_epochs if asked.epochs is None else check_count("--epochs", asked.epochs)
+    seed = found.run.seed if asked.seed is None else check_count("--seed", asked.seed, least=0)
+    experiment = replace(found.experiment, settings=replace(settings, retrain_epochs=epochs))
+    where = found.folder / "retrained" / f"{found.run.name}-{epochs}-{seed}"
+    outcome = experiment.retrain(seed, found.run.evaluation.architecture, where)
+    write_atomically(where / "result.json", json.dumps(outcome, indent=1) + "\n")
+    for measure in outcome["measures"]:
+        print(f"{measure['name']}: {measure['value']:.4g}")
+    print(f"wrote {where / 'retrained.pt'}")
