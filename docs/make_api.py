@@ -7,7 +7,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterator, Set
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
@@ -187,7 +187,7 @@ def _fields(kind: type) -> list[str]:
 def _parameters(thing: Any) -> Set[str]:
     """Names that a docstring may explain."""
     if is_dataclass(thing):
-        return set(vars(thing).get("__annotations__", ()))
+        return {field.name for field in fields(thing)}
     if inspect.isclass(thing):
         return _parameters(thing.__init__) if _has_constructor(thing) else set()
     return {arg.arg for arg in ast.walk(_node(thing).args) if isinstance(arg, ast.arg)}
