@@ -200,24 +200,40 @@ def _prose(docstring: str | None, parameters: Set[str] = frozenset()) -> str:
 
 
 def _paragraph(paragraph: str, parameters: Set[str]) -> str:
-    lines = paragraph.splitlines()
     if paragraph.startswith(("    ", "with ")):
         return _fenced(textwrap.dedent(paragraph))
+    lines = [part for line in paragraph.splitlines() for part in _items_apart(line, parameters)]
     words: list[str] = []
     in_list = False
     for before, line in zip(["", *lines], lines, strict=False):
-        names, _, rest = line.partition(": ")
-        if rest and set(names.split(", ")) <= parameters:
-            if words and not in_list:
-                words.append("")
+        names, explanation = _item(line, parameters)
+        if names:
+            words += [""] * (bool(words) and not in_list)
+            words.append("- " + ", ".join(f"`{name}`" for name in names) + f": {_escaped(explanation)}")
             in_list = True
-            words.append("- " + ", ".join(f"`{name}`" for name in names.split(", ")) + f": {_escaped(rest)}")
         elif in_list and (line.startswith(" ") or not before.endswith(".")):
             words.append(f"  {_escaped(line.strip())}")
         else:
             words += [""] * in_list + [_escaped(line.strip())]
             in_list = False
     return "\n".join(words) + "\n"
+
+
+def _item(line: str, parameters: Set[str]) -> tuple[list[str], str]:
+    """The parameters that a line begins to explain, and what it says of them; no names if it explains none."""
+    names, _, explanation = line.partition(": ")
+    split = names.split(", ")
+    return (split, explanation) if explanation and set(split) <= parameters else ([], line)
+
+
+def _items_apart(line: str, parameters: Set[str]) -> Iterator[str]:
+    """Short explanations stand on one line: `model: to train. best: the epoch.`"""
+    start = 0
+    for match in re.finditer(r"(?<=\. )\w+(, \w+)*: ", line):
+        if _item(line[match.start() :], parameters)[0]:
+            yield line[start : match.start()].rstrip()
+            start = match.start()
+    yield line[start:]
 
 
 def _escaped(line: str) -> str:

@@ -34,11 +34,11 @@ def test_a_docstring_becomes_markdown():
 
         x: what to do,
             and how. `a*b`
-        f: stars like * are no emphasis.
+        f: stars like * are no emphasis. g: on the same line.
         The rest is prose: it says so.
         """
-    assert make_api()._prose(docstring, {"x", "f"}) == (
+    assert make_api()._prose(docstring, {"x", "f", "g"}) == (
         "Do it.\n\n```text\ny = f(x)\n```\n\n"
-        "- `x`: what to do,\n  and how. `a*b`\n- `f`: stars like \\* are no emphasis.\n\n"
+        "- `x`: what to do,\n  and how. `a*b`\n- `f`: stars like \\* are no emphasis.\n- `g`: on the same line.\n\n"
         "The rest is prose: it says so.\n"
     )
