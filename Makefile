@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install search test lint test-slow test-browser clean
+.PHONY: install search test lint docs test-slow test-browser clean
 
 install: .venv/installed
 
@@ -19,6 +19,10 @@ lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The API page is made from the docstrings; the tests compare.
+docs: install
+	$(BIN)/python docs/make_api.py
 
 test: lint
 	$(BIN)/pytest -m 'not slow'
