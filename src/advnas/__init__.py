@@ -34,6 +34,8 @@ _HOMES = {
     "Zero": "choice",
 }
 
+_ROOMS = ("checkpoint", "derive", "export", "retrain", "strategies", "tasks", "testing")
+
 __all__ = [
     "Architecture",
     "Choice",
@@ -52,12 +54,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "strategies":
-        return importlib.import_module("advnas.strategies")
+    if name in _ROOMS:
+        return importlib.import_module(f"advnas.{name}")
     if name in _HOMES:
         return getattr(importlib.import_module(f"advnas.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'advnas' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return sorted({*__all__, *_ROOMS, "__version__"})

@@ -39,8 +39,9 @@ class Choice(nn.Module):
         route = self.junction.route
         if route is None:
             raise RuntimeError(
-                f"{self} has no architecture to run. Take steps with advnas.Search, run one architecture with "
-                "`with space.running(architecture): model(x)`, or get a plain module from `space.derive(...)`."
+                f"Choice({self.extra_repr()}) has no architecture to run. Take steps with advnas.Search, run one "
+                "architecture with `with space.running(architecture): model(x)`, or get a plain module from "
+                "`space.derive(...)`."
             )
         if not route.reached:
             # Under a gate of 0 (see Passage) a nested choice runs without a graph: its draw makes no difference.

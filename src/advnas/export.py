@@ -3,6 +3,7 @@
 import copy
 import importlib
 import io
+import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -257,6 +258,7 @@ def _write_onnx(module: nn.Module, inputs: Inputs, shapes: Shapes) -> bytes:
         # Torch's exporter uses what torch itself has deprecated; there is nothing that a user could change.
         warnings.simplefilter("ignore", FutureWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
+        logging.getLogger("torch.onnx._internal.exporter").setLevel(logging.ERROR)  # it misses torchvision, aloud
         converted = torch.onnx.export(program, dynamo=True, external_data=False, verbose=False)
     assert converted is not None
     content: bytes = converted.model_proto.SerializeToString()

@@ -127,7 +127,13 @@ class Search:
         self.set_length(steps, warmup)
         self.weight_optimizer, self.weight_clip, self.annealing = weight_optimizer, weight_clip, annealing
         self._architecture_clip = architecture_clip
-        self._weight_optimizer = weight_optimizer(list(model.parameters()))
+        weights = list(model.parameters())
+        if not weights:
+            raise ValueError(
+                f"{type(model).__name__} has no weights, so there is nothing to train while searching. Put the "
+                "Choice into a module with some."
+            )
+        self._weight_optimizer = weight_optimizer(weights)
         self._architecture_optimizer = architecture_optimizer(self.theta.parameters)
         self._initial_rates = [
             [group["lr"] for group in optimizer.param_groups]

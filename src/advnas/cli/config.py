@@ -1,8 +1,11 @@
 """The options of `advnas search` from a file: strict, so that a misspelt one is not passed over."""
 
+import json
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from datetime import date, time
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -14,16 +17,40 @@ _COUNTS = {"epochs", "warmup", "retrain_epochs", "seed", "seeds", "jobs"}
 KEYS = tuple(field.name for field in fields(Search) if field.name not in _NOT_IN_FILES)
 
 
-def merged(search: Search) -> tuple[Search, dict[str, Any]]:
-    """What was asked for on the command line, else in the file, and the file's [options]."""
-    if search.config is None:
-        return search, {}
-    content = read(search.config)
-    options = content.pop("options", {})
+def completed(search: Search, file: Path | None, options: Mapping[str, Any]) -> tuple[Search, dict[str, Any]]:
+    """What was asked for before, and what a file adds to it: options of the command, and [options]."""
+    if file is None:
+        return search, dict(options)
+    content = read(file)
+    further = content.pop("options", {})
     given = {key: value for key, value in content.items() if getattr(search, key) is None}
     if "folder" in given:
         given["folder"] = Path(given["folder"])
-    return replace(search, **given), options
+    return replace(search, **given), further | dict(options)
+
+
+def written(search: Search, options: Mapping[str, Any]) -> str:
+    """A file that asks for the same again."""
+    values = {key: value for key in KEYS if key != "folder" and (value := getattr(search, key)) is not None}
+    lines = [f"{key} = {_value(value)}" for key, value in values.items()]
+    lines += ["", "[options]"] + [f"{_key(key)} = {_value(value)}" for key, value in options.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_key(key)} = {_value(own)}" for key, own in value.items()) + "}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    return json.dumps(value)
+
+
+def _key(key: str) -> str:
+    return json.dumps(key)
 
 
 def read(path: Path) -> dict[str, Any]:

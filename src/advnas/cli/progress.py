@@ -3,20 +3,23 @@
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
     from advnas.experiments.experiment import Experiment as Study
     from advnas.experiments.toy import ToySearch, ToySettings
-    from advnas.studies.execute import Job
+    from advnas.studies.execute import Job, Status
 
     OnIteration = Callable[[int, dict[str, ToySearch]], object]
     OnDone = Callable[[Job], object]
+
+
+_SHOWN = 12  # decisions whose most likely operation is told
 
 
 @contextmanager
@@ -45,20 +48,16 @@ def study_progress(experiment: "Study", jobs: "Sequence[Job]", folder: Path) -> 
 @contextmanager
 def _study_bar(experiment: "Study", jobs: "Sequence[Job]", folder: Path, console: "Console") -> Iterator[None]:
     """Looks every second at what the runs have written: they are other processes, or another program's."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.live import Live
 
-    over = threading.Event()
-    text = TextColumn("{task.description}")
-    columns = (text, BarColumn(), TextColumn("{task.percentage:.0f} %"), TimeElapsedColumn(), TimeRemainingColumn())
+    over, started = threading.Event(), time.monotonic()
+    begun = sum(job.status(experiment, folder).share for job in jobs)
 
     def watch() -> None:
         while not over.wait(1):
-            done = sum(job.is_done(folder) for job in jobs)
-            progress = sum(job.progress(experiment, folder) for job in jobs)
-            bar.update(task, completed=progress, description=f"{done} of {len(jobs)} runs")
+            live.update(study_view(experiment, jobs, folder, time.monotonic() - started, begun), refresh=True)
 
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("starting", total=len(jobs))
+    with Live(console=console, transient=True, auto_refresh=False, redirect_stderr=False) as live:
         watcher = threading.Thread(target=watch, daemon=True)
         watcher.start()
         try:
@@ -66,6 +65,55 @@ def _study_bar(experiment: "Study", jobs: "Sequence[Job]", folder: Path, console
         finally:
             over.set()
             watcher.join()
+
+
+def study_view(
+    experiment: "Study", jobs: "Sequence[Job]", folder: Path, seconds: float, begun: float = 0.0
+) -> "RenderableType":
+    """What every run under way is doing, what the first search among them believes, and the time that is left.
+
+    begun: jobs' worth of work that was done before the clock started.
+    """
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+
+    states = [(job, job.status(experiment, folder)) for job in jobs]
+    done, share = sum(state.phase == "done" for _, state in states), sum(state.share for _, state in states)
+    left = seconds * (len(jobs) - share) / (share - begun) if share > begun else None
+    time_left = "" if left is None else f", about {_minutes(left)} left"
+    table = Table("run", "phase", "loss", "metric", "entropy", box=None, pad_edge=False)
+    under_way = [(job, state) for job, state in states if state.phase not in ("waiting", "done")]
+    for job, state in under_way:
+        record = state.record or {}
+        numbers = (_number(record.get(key)) for key in ("loss", "metric", "entropy"))
+        table.add_row(job.name, _phase(state), *numbers)
+    likely = next((state.record for _, state in under_way if state.phase == "search" and state.record), None)
+    parts: list[RenderableType] = [f"{done} of {len(jobs)} runs done, {_minutes(seconds)} so far{time_left}"]
+    bar = Table.grid()
+    bar.add_row(ProgressBar(total=len(jobs), completed=share, width=60))
+    return Group(*parts, bar, table, *([] if likely is None else [_likely(likely)]))
+
+
+def _phase(state: "Status") -> str:
+    if state.phase == "retraining":
+        return f"retraining, {state.part:.0f} epochs"
+    return f"{state.phase}, {100 * state.part:.0f} %"
+
+
+def _likely(record: Mapping[str, Any]) -> str:
+    """The most likely operation of every decision."""
+    best = {name: max(row.items(), key=lambda pair: pair[1]) for name, row in record["probabilities"].items()}
+    told = [f"{name} {operation} {100 * chance:.0f} %" for name, (operation, chance) in best.items()]
+    return "most likely: " + ", ".join(told[:_SHOWN]) + (f" and {len(told) - _SHOWN} more" if told[_SHOWN:] else "")
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
 @contextmanager

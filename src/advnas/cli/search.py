@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from advnas.cli.commands import Export, Retrain, Search
-from advnas.cli.config import merged
+from advnas.cli.config import completed, written
 from advnas.cli.progress import study_progress
 
 if TYPE_CHECKING:
@@ -18,22 +18,28 @@ if TYPE_CHECKING:
     from advnas.experiments.entry import EntryExperiment
     from advnas.experiments.experiment import Experiment
     from advnas.reports.study import Run, Study
+    from advnas.reports.verdict import Remark
 
 _BUILT_IN = {
     "digits": ("advnas.experiments.images:digits", 60),
     "cifar10": ("advnas.experiments.images:cifar10_images", 24),
 }
+_ASKED = "search.toml"  # in a search's folder: what it was asked for
 _TASKS = (*_BUILT_IN, "penn_treebank")
 
 
 def run_search(asked: Search) -> None:
     """Search, retrain and judge, for some seeds, and the same for random search; then a table and a report."""
     from advnas import strategies
+    from advnas.checkpoint import write_atomically
     from advnas.search import SearchStopped, check_count
     from advnas.studies.execute import execute, plan
     from advnas.studies.results import claim_folder
 
-    asked, options = merged(asked)
+    asked, options = completed(asked, asked.config, {})
+    folder = _folder(asked)
+    if asked.resume and (folder / _ASKED).exists():
+        asked, options = completed(asked, folder / _ASKED, options)
     strategy = asked.strategy or "advantage"
     strategies.strategy_type(strategy)
     first = check_count("--seed", asked.seed or 0, least=0)
@@ -42,15 +48,15 @@ def run_search(asked: Search) -> None:
     experiment = _experiment(asked, options)
     experiment.check()
     experiment.make_search(strategy, first)  # what would stop every run shall stop before the first
-    folder = _folder(asked, f"{_name(asked)}-{strategy}")
     claim_folder(folder, experiment.name, experiment.settings)
+    write_atomically(folder / _ASKED, written(asked, options))
     names = list(dict.fromkeys((strategy, "random")))
     jobs = plan(experiment, names, range(first, first + count))
     try:
         with study_progress(experiment, jobs, folder) as on_done:
             execute(experiment, jobs, folder, processes=processes, on_done=on_done)
     except SearchStopped as stopped:
-        raise SearchStopped(f"{stopped} Go on with the same command and --resume --folder {folder}") from None
+        raise SearchStopped(f"{stopped} Go on with: advnas search --resume --folder {folder}") from None
     _present(folder, strategy, as_json=asked.json)
 
 
@@ -110,7 +116,7 @@ def _meant(wrong: str, right: Sequence[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else f" There are {', '.join(right)}."
 
 
-def _folder(asked: Search, name: str) -> Path:
+def _folder(asked: Search) -> Path:
     """The one that was asked for, or the next below runs/; with --resume, the last."""
     if asked.folder is not None:
         if not asked.resume and (asked.folder / "study.json").exists():
@@ -118,7 +124,7 @@ def _folder(asked: Search, name: str) -> Path:
                 f"{asked.folder} already holds a search. Add --resume to go on, or give another --folder."
             )
         return asked.folder
-    folders = _numbered(Path("runs") / name)
+    folders = _numbered(Path("runs") / f"{_name(asked)}-{asked.strategy or 'advantage'}")
     last = folder = next(folders)
     while folder.exists():
         last, folder = folder, next(folders)
@@ -144,9 +150,7 @@ def _present(folder: Path, strategy: str, *, as_json: bool) -> None:
     assert best.evaluation is not None
     console = Console(stderr=as_json, highlight=False)
     _print_table(console, study)
-    for remark in remarks:
-        mark = {True: "[green]+[/]", False: "[red]![/]", None: "[yellow]-[/]"}[remark.good]
-        console.print(f" {mark} {remark.text}")
+    _print_remarks(console, remarks)
     console.print(f"\nThe answer ({best.name}, the one that validates best):")
     for decision, operation in best.evaluation.architecture.items():
         console.print(f"  {decision}: {operation}")
@@ -157,15 +161,27 @@ def _present(folder: Path, strategy: str, *, as_json: bool) -> None:
 
 
 def _print_table(console: "Console", study: "Study") -> None:
+    """What the retrained answers are worth: mean ± standard deviation over the seeds."""
     from rich.table import Table
 
     from advnas.reports.tables import study_table
 
     numbers = study_table(study, None)
-    table = Table(*("strategy", "runs"), *(column.heading for column in numbers.columns))
+    shown = [place for place, column in enumerate(numbers.columns) if column.key not in ("seconds", "saved_mib")]
+    table = Table(*("strategy", "seeds"), *(numbers.columns[place].heading for place in shown))
     for row in numbers.rows:
-        table.add_row(row.strategy, row.runs, *(value.ours or "-" for value in row.values))
+        table.add_row(row.strategy, row.runs, *(row.values[place].ours or "-" for place in shown))
     console.print(table)
+
+
+def _print_remarks(console: "Console", remarks: "Sequence[Remark]") -> None:
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 1))
+    for remark in remarks:
+        mark = {True: "[green]+[/]", False: "[red]![/]", None: "[yellow]-[/]"}[remark.good]
+        grid.add_row(mark, remark.text)
+    console.print(grid)
 
 
 def _report(folder: Path, console: "Console") -> Path | None:

@@ -1,21 +1,22 @@
 """Carry out a study: strategies x seeds, in several processes, going on where an earlier start was stopped."""
 
+import json
 import multiprocessing
 import os
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, Literal, NoReturn
 
 import torch
 
 from advnas.checkpoint import StopSignals, write_atomically
-from advnas.experiments.experiment import Experiment
+from advnas.experiments.experiment import Experiment, Length
 from advnas.search import SearchStopped
 from advnas.studies.runs import run_folder, run_search, run_warmup, shares_warmup, warmup_file
 
@@ -40,14 +41,9 @@ class Job:
             return warmup_file(study, self.seed).exists()
         return (run_folder(study, self.strategy, self.seed) / "result.json").exists()
 
-    def progress(self, experiment: Experiment, study: Path) -> float:
-        """How much of it is done, from 0 to 1, by the records that are there."""
-        if self.is_done(study) or self.strategy is None:
-            return float(self.is_done(study))
-        path = run_folder(study, self.strategy, self.seed) / "timing.jsonl"
-        written = path.read_bytes().count(b"\n") if path.exists() else 0
-        length = experiment.length
-        return written / (1 + (length.turns - length.warmup_turns) / length.record_every)
+    def status(self, experiment: Experiment, study: Path) -> "Status":
+        """How far it is, by the files that are there; whoever asks need not be the one who works."""
+        return _status(self, experiment.length, study)
 
     def run(self, experiment: Experiment, study: Path) -> None:
         """Do the work, or what is left of it."""
@@ -55,6 +51,50 @@ class Job:
             run_warmup(experiment, self.seed, study)
         else:
             run_search(experiment, self.strategy, self.seed, study)
+
+
+@dataclass(frozen=True)
+class Status:
+    """phase: what is being done. part: how much of that, from 0 to 1; of a retraining, its epochs. record: the last
+    one.
+    """
+
+    phase: Literal["waiting", "warm-up", "search", "retraining", "done"]
+    part: float = 0.0
+    record: Mapping[str, Any] | None = None
+
+    @property
+    def share(self) -> float:
+        """How much of the job is done, as far as that can be told: a retraining may be half of it."""
+        shares = {"waiting": 0.0, "warm-up": self.part, "search": 0.7 * self.part, "retraining": 0.7, "done": 1.0}
+        return shares[self.phase]
+
+
+def _status(job: Job, length: Length, study: Path) -> Status:
+    if job.strategy is None:
+        steps = _last_number((study / "warmup" / str(job.seed)).glob("checkpoint-*.pt"))
+        if warmup_file(study, job.seed).exists():
+            return Status("done", 1.0)
+        return Status("warm-up", steps / length.warmup_turns) if steps else Status("waiting")
+    folder = run_folder(study, job.strategy, job.seed)
+    record = _last_line(folder / "records.jsonl")
+    if (folder / "result.json").exists():
+        return Status("done", 1.0, record)
+    if (folder / "evaluation").exists():
+        return Status("retraining", _last_number((folder / "evaluation").glob("checkpoint-*.pt")), record)
+    if record is None:
+        return Status("search" if folder.exists() else "waiting")
+    part = (record["step"] - length.warmup_turns) / (length.turns - length.warmup_turns)
+    return Status("search", part, record)
+
+
+def _last_number(checkpoints: Iterable[Path]) -> int:
+    return max((int(path.stem.rpartition("-")[2]) for path in checkpoints), default=0)
+
+
+def _last_line(path: Path) -> dict[str, Any] | None:
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return json.loads(lines[-1]) if lines else None
 
 
 def plan(experiment: Experiment, names: Sequence[str], seeds: Sequence[int]) -> list[Job]:
