@@ -11,7 +11,6 @@ import torch
 
 from advnas import __version__, strategies
 from advnas.benchmarks import nasbench201
-from advnas.cli import main
 from advnas.experiments import cifar10
 from advnas.experiments.cifar10 import PRESETS
 from advnas.spaces import SPACES
@@ -23,22 +22,6 @@ TINY = ["experiment", "toy", "--preset", "quick", "--iterations", "20", "--seeds
 def advnas(*arguments):
     command = [sys.executable, "-m", "advnas", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-@pytest.fixture
-def here(monkeypatch, capsys):
-    """Runs a command in this process: exit code, standard output, standard error."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["advnas", *map(str, arguments)])
-        code = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = end.code or 0
-        return code, *capsys.readouterr()
-
-    return run
 
 
 @pytest.fixture(scope="module")

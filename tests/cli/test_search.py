@@ -1,0 +1,248 @@
+"""`advnas search`, `export`, `retrain` as a person meets them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from advnas.checkpoint import read_journal
+from advnas.studies.runs import read_results
+
+HERE = Path(__file__).parent
+QUICK = ["--epochs", "3", "--seeds", "2", "--jobs", "1"]
+
+
+@pytest.fixture
+def at_home(tmp_path, monkeypatch):
+    """A folder to work in, from where the entry points can be imported."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(HERE))
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """The main job, much shortened, in a process of its own."""
+    folder = tmp_path_factory.mktemp("digits")
+    command = [sys.executable, "-m", "advnas", "search", *QUICK, "--json"]
+    answer = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr
+    return folder, answer
+
+
+def test_the_main_job_ends_with_a_table_a_verdict_and_a_report(digits):
+    folder, answer = digits
+    told = json.loads(answer.stdout)
+    assert told["measure"] == "test accuracy"
+    assert sorted(told["runs"]) == ["advantage-0", "advantage-1", "random-0", "random-1"]
+    assert told["means"].keys() == {"advantage", "random"}
+    assert set(told["answer"]["architecture"]) == {"0->1", "0->2", "1->2", "0->3", "1->3", "2->3"}
+    assert any("random search" in remark["text"] for remark in told["verdict"])
+    page = (folder / told["report"]).read_text()
+    assert "Verdict" in page
+    assert "test accuracy" in page
+    assert max(map(len, answer.stderr.splitlines())) <= 80
+
+
+def test_every_step_of_a_search_is_a_line(digits):
+    folder, _ = digits
+    lines = list(read_journal(folder / "runs/digits-advantage/runs/advantage-0/metrics.jsonl"))
+    assert [line["phase"] for line in lines[:4]] == ["weights", "architecture"] * 2
+    assert len(lines) == 2 * 2 * 21  # two epochs after the warm-up
+
+
+def test_a_finished_search_is_shown_again_and_not_run_again(digits, here, monkeypatch):
+    folder, answer = digits
+    monkeypatch.chdir(folder)
+    before = read_results(folder / "runs/digits-advantage")
+    code, output, _ = here("search", "--resume", "--json")
+    assert code == 0
+    assert json.loads(output)["runs"] == json.loads(answer.stdout)["runs"]
+    assert read_results(folder / "runs/digits-advantage") == before
+
+
+def test_changed_settings_are_refused_by_name(digits, here, monkeypatch):
+    monkeypatch.chdir(digits[0])
+    code, _, error = here("search", "--resume", "--epochs", "4")
+    assert code == 2
+    assert "epochs is 4 now and was 3" in error
+
+
+def test_a_second_search_gets_a_folder_of_its_own(at_home, here):
+    for _ in range(2):
+        assert here("search", "my_searches:make_search", "--epochs", "2", "--seeds", "1", "--jobs", "1")[0] == 0
+    assert sorted(path.name for path in Path("runs").iterdir()) == [
+        "make_search-advantage",
+        "make_search-advantage-2",
+    ]
+    code, _, error = here("search", "my_searches:make_search", "--folder", "runs/make_search-advantage")
+    assert code == 2
+    assert "Add --resume" in error
+
+
+def test_an_own_network_is_searched_by_the_options_of_a_file(at_home, here):
+    Path("my.toml").write_text(
+        'entry = "my_searches:make_search"\nstrategy = "gdas"\nepochs = 4\nseeds = 1\njobs = 1\n'
+        'folder = "found"\n[options]\nwidth = 6\n'
+    )
+    code, output, _ = here("search", "--config", "my.toml", "--json", "--retrain-epochs", "1")
+    told = json.loads(output)
+    assert (code, told["folder"], told["measure"]) == (0, "found", "validation accuracy")
+    result = read_results(Path("found"))[0]
+    assert result["operation_sizes"] == {"middle": {"skip": 0, "mlp": 2 * (6 * 6 + 6)}}
+    assert result["evaluation"]["best_epoch"] == 1
+    page = Path("found/report/index.html").read_text()
+    assert "middle" in page  # decisions that are no graph stand in a table
+
+
+# Get it out
+
+ALONE = """
+import sys
+sys.modules["advnas"] = None
+import torch
+x = torch.load("example.pt")
+if sys.argv[1].endswith(".onnx"):
+    import onnxruntime
+    session = onnxruntime.InferenceSession(sys.argv[1])
+    output = torch.as_tensor(session.run(None, {session.get_inputs()[0].name: x.numpy()})[0])
+else:
+    output = torch.export.load(sys.argv[1]).module()(x)
+torch.save(output, "output.pt")
+"""
+
+
+@pytest.mark.parametrize("weights", ["retrained", "inherited"])
+@pytest.mark.parametrize("to", ["pt2", "onnx"])
+def test_exported_files_agree_with_the_searched_network_where_there_is_no_advnas(
+    to, weights, digits, here, monkeypatch
+):
+    from advnas.checkpoint import load_checkpoint
+    from advnas.derive import evaluating, settle_norms
+    from advnas.experiments.images import digits as make_search
+    from advnas.randomness import seed_of
+
+    folder, _ = digits
+    monkeypatch.chdir(folder)
+    code, output, _ = here(
+        "export", "runs/digits-advantage", "--to", to, "--weights", weights, "--run", "advantage-1"
+    )
+    assert code == 0
+    assert ("searched network" in output) == (weights == "inherited")
+    search, task = make_search("advantage", 1)
+    evaluation = read_results(Path("runs/digits-advantage"))[1]["evaluation"]
+    where = Path("runs/digits-advantage/runs/advantage-1/evaluation")
+    x = task.test[0][0][:7]
+    if weights == "retrained":
+        network = search.derive(evaluation["architecture"])
+        network.load_state_dict(load_checkpoint(where / "retrained.pt"))
+        expected = network.eval()(x)
+    else:
+        search.model.load_state_dict(load_checkpoint(where / "searched.pt"))
+        with search.space.running(evaluation["architecture"]), torch.random.fork_rng():
+            torch.manual_seed(seed_of(1, 4))
+            settle_norms(search.model, task.training, task.loss)
+            with evaluating(search.model):
+                expected = search.model(x)
+    torch.save(x, "example.pt")
+    path = f"runs/digits-advantage/export/advantage-1-{weights}/model.{to}"
+    subprocess.run([sys.executable, "-c", ALONE, path], check=True)
+    assert (torch.load("output.pt") - expected).abs().max() <= 1e-5
+
+
+def test_the_answer_that_validates_best_is_exported_unless_told_otherwise(digits, here, monkeypatch):
+    monkeypatch.chdir(digits[0])
+    results = read_results(Path("runs/digits-advantage"))
+    best = min(results[:2], key=lambda result: result["evaluation"]["validation_score"])
+    assert [result["strategy"] for result in results[:2]] == ["advantage"] * 2
+    code, output, _ = here("export", "runs/digits-advantage", "--to", "plain")
+    assert code == 0
+    assert f"advantage-{best['seed']}-retrained/weights." in output
+    code, _, error = here("export", "runs/digits-advantage", "--run", "advantage-7")
+    assert code == 2
+    assert "no finished run 'advantage-7'. Did you mean" in error
+
+
+def test_an_answer_is_retrained_for_longer(digits, here, monkeypatch):
+    monkeypatch.chdir(digits[0])
+    code, output, _ = here("retrain", "runs/digits-advantage", "--epochs", "1", "--run", "random-0", "--seed", "5")
+    assert code == 0
+    assert output.startswith("test accuracy: ")
+    assert Path("runs/digits-advantage/retrained/random-0-1-5/retrained.pt").exists()
+
+
+# Stop and go
+
+
+def test_a_stopped_search_ends_as_if_it_had_not_been(tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "advnas",
+        "search",
+        "my_searches:make_search",
+        "--epochs",
+        "60",
+        "--seeds",
+        "1",
+    ]
+    environment = os.environ | {"PYTHONPATH": str(HERE)}
+    subprocess.run([*command, "--folder", "whole"], cwd=tmp_path, env=environment, check=True, capture_output=True)
+    process = subprocess.Popen(
+        [*command, "--folder", "stopped"], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
+    )
+    metrics = tmp_path / "stopped/runs/advantage-0/metrics.jsonl"
+    while process.poll() is None and not (metrics.exists() and metrics.stat().st_size > 2000):
+        time.sleep(0.005)
+    process.send_signal(signal.SIGTERM)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130, error
+    assert "stopped and saved. Go on with: advnas search --resume --folder stopped" in error
+    assert not (tmp_path / "stopped/runs/advantage-0/result.json").exists()
+    again = [sys.executable, "-m", "advnas", "search", "--resume", "--folder", "stopped"]
+    subprocess.run(again, cwd=tmp_path, env=environment, check=True, capture_output=True)
+    for file in ("metrics.jsonl", "records.jsonl"):
+        whole, stopped = (
+            (tmp_path / name / "runs/advantage-0" / file).read_bytes() for name in ("whole", "stopped")
+        )
+        assert whole == stopped
+    whole, stopped = (read_results(tmp_path / name) for name in ("whole", "stopped"))
+    assert [result["evaluation"] for result in whole] == [result["evaluation"] for result in stopped]
+
+
+# What cannot work
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--task", "digit"], "no task 'digit'. Did you mean 'digits'"),
+        (["--space", "darts201"], "space"),
+        (["--strategy", "adventage"], "did you mean 'advantage'"),
+        (["--epochs", "0"], "--epochs must be a positive integer"),
+        (["--epochs", "4", "--warmup", "4"], "warmup must leave epochs for theta: it is 4 of 4"),
+        (["--seeds", "0"], "--seeds must be"),
+        (["--device", "abacus"], "device 'abacus' cannot be used here"),
+        (["--precision", "int8"], "precision must be one of float32"),
+        (["my_searches:make_search", "--task", "digits"], "brings its own task"),
+        (["my_searches"], "module:function"),
+        (["my_searchs:make_search"], "no module 'my_searchs'"),
+        (["my_searches:make_serach"], "has no 'make_serach'"),
+        (["my_searches:not_a_function"], "not a function"),
+        (["my_searches:make_something_else"], "must return a search and its task, got Search"),
+        (["--task", "penn_treebank", "--device", "cuda"], "knows no --device"),
+        (["--config", "nowhere.toml"], "nowhere.toml"),
+    ],
+)
+def test_what_cannot_work_is_said_in_a_sentence_before_anything_runs(arguments, message, at_home, here):
+    code, _, error = here("search", *arguments)
+    assert code == 2
+    assert error.startswith("advnas: ")
+    assert message in error
+    assert not Path("runs").exists()
