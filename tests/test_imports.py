@@ -14,7 +14,13 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 CHAIN = ("architecture", "gates", "choice", "distribution", "space", "strategies", "search")
 UP_TO_CHOICE = set(CHAIN[: CHAIN.index("choice") + 1])
 UP_TO_SEARCH = {*CHAIN, "spaces", "tasks", "retrain"}
-LEAVES = {"randomness", "checkpoint", "memory", "data_folder"}  # they know nobody, and anybody may know them
+LEAVES = {
+    "randomness",
+    "checkpoint",
+    "restoring",
+    "memory",
+    "data_folder",
+}  # they know nobody, and anybody may know them
 MAY_IMPORT = {
     **{name: set(CHAIN[:place]) for place, name in enumerate(CHAIN)},
     **{name: set() for name in LEAVES},

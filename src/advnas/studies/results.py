@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 import cattrs
 import torch
 
-from advnas.checkpoint import write_atomically
+from advnas.checkpoint import parse_json, write_atomically
 
 Settings = TypeVar("Settings")
 
@@ -44,7 +44,7 @@ def load_results(path: Path, settings: Settings) -> Results[Settings]:
     if not path.exists():
         return Results(settings, {}, {})
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_bytes(), str(path))
         saved = _strict.structure(content["settings"], type(settings))
         rows, provenance = dict(content["rows"]), dict(content["provenance"])
     except (ValueError, KeyError, TypeError, cattrs.BaseValidationError) as error:
@@ -64,7 +64,7 @@ def claim_folder(folder: Path, experiment: str, settings: Settings) -> None:
         write_atomically(path, json.dumps(content, indent=1) + "\n")
         return
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_bytes(), str(path))
         found, saved = content["experiment"], _strict.structure(content["settings"], type(settings))
     except (ValueError, KeyError, TypeError, cattrs.BaseValidationError) as error:
         raise ValueError(
