@@ -130,10 +130,11 @@ def test_a_run_whose_checkpoints_are_all_damaged_is_not_started_over(tmp_path):
 
 
 def test_what_a_killed_process_was_writing_is_cleared_away(tmp_path):
-    for name in (".checkpoint-000000001.pt.4711", ".checkpoint-000000002.pt.4712"):
+    (tmp_path / "result.json").write_text("whole")
+    for name in (".checkpoint-000000001.pt.4711.draft", ".result.json.4712.draft"):
         (tmp_path / name).write_bytes(b"half")
-    Checkpoints(tmp_path).save({"step": 2}, 2)
-    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-000000002.pt"]
+    assert not Checkpoints(tmp_path).resume(lambda state: None)
+    assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
 
 
 class Hostile:

@@ -15,7 +15,7 @@ from typing import Any, Self
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Replace a file in one step: a reader, or a crash, sees the old content or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
     try:
         with draft.open("wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
@@ -24,6 +24,12 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def clear_drafts(folder: Path) -> None:
+    """Take away what processes that were killed had begun to write; nobody may be writing there now."""
+    for draft in folder.glob(".*.draft"):
+        draft.unlink()
 
 
 class DamagedCheckpoint(ValueError):
@@ -86,7 +92,7 @@ class Checkpoints:
     def save(self, state: Mapping[str, Any], step: int) -> None:
         """Keep a state; the number orders it."""
         save_checkpoint(self.folder / f"checkpoint-{step:09d}.pt", state)
-        for old in [*self._paths()[:-2], *self._drafts()]:
+        for old in self._paths()[:-2]:
             old.unlink()
 
     def latest(self) -> dict[str, Any] | None:
@@ -97,14 +103,14 @@ class Checkpoints:
     def resume(self, go_on: GoOn) -> bool:
         """Go on from the newest state that is whole; False if nothing was saved. An error names the file."""
         found = self._newest()
-        if found is None:
-            return False
-        _hand_over(*found, go_on)
-        return True
+        if found is not None:
+            _hand_over(*found, go_on)
+        clear_drafts(self.folder)
+        return found is not None
 
     def clear(self) -> None:
         """The run is over; its result stands elsewhere."""
-        for path in [*self._paths(), *self._drafts()]:
+        for path in self._paths():
             path.unlink()
 
     def _newest(self) -> tuple[Path, dict[str, Any]] | None:
@@ -127,10 +133,6 @@ class Checkpoints:
 
     def _paths(self) -> list[Path]:
         return sorted(self.folder.glob("checkpoint-*.pt"))
-
-    def _drafts(self) -> list[Path]:
-        """What processes that were killed left of the checkpoints that they were writing."""
-        return list(self.folder.glob(".checkpoint-*.pt.*"))
 
 
 class Journal:
