@@ -1,8 +1,8 @@
 """A small search in a process that is killed at a given moment: `python search_to_kill.py`, then orders on stdin.
 
 An order is a line of JSON: [FOLDER, STRATEGY, MOMENT]. A fork of this process, which has imported torch already,
-carries it out, and a line of JSON tells how that ended: [EXIT CODE, SECONDS]. A moment is null, or ["seconds", T], or
-[NAME, N]: just before the N-th time, counted from 1, that anything of that name is called; "" stands for all names. A
+carries it out, and a line of JSON tells how that ended: [EXIT CODE, SECONDS]. A moment is null, or ["seconds", T],
+or [NAME, N]: just before the N-th time, counted from 1, that anything of that name is called; "" is all names. A
 fork that comes to its end leaves `end.pt` and `calls.json`, which tells what was called how often.
 """
 

@@ -88,6 +88,8 @@ class _Run:
             checkpoints.resume(self._go_on)
 
     def _go_on(self, saved: dict[str, Any]) -> None:
+        if not saved.get("history"):
+            raise ValueError("it has no history of epochs")
         take_over(saved, now=self._state(), put=self._put, moved=self._moved)
 
     def _put(self, state: Mapping[str, Any]) -> None:

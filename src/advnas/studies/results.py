@@ -19,6 +19,8 @@ from advnas.checkpoint import parse_json, write_atomically
 Settings = TypeVar("Settings")
 
 _strict = cattrs.Converter(forbid_extra_keys=True)
+# What comes of content that is of another form; cattrs asks anything at all for its keys.
+_MISFITS = (ValueError, KeyError, TypeError, AttributeError, cattrs.BaseValidationError)
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ def load_results(path: Path, settings: Settings) -> Results[Settings]:
         content = parse_json(path.read_bytes(), str(path))
         saved = _strict.structure(content["settings"], type(settings))
         rows, provenance = dict(content["rows"]), dict(content["provenance"])
-    except (ValueError, KeyError, TypeError, cattrs.BaseValidationError) as error:
+    except _MISFITS as error:
         raise ValueError(
             f"{path} is not a results file of this study ({type(error).__name__}). "
             "Give another --folder, or remove the file."
@@ -66,7 +68,7 @@ def claim_folder(folder: Path, experiment: str, settings: Settings) -> None:
     try:
         content = parse_json(path.read_bytes(), str(path))
         found, saved = content["experiment"], _strict.structure(content["settings"], type(settings))
-    except (ValueError, KeyError, TypeError, cattrs.BaseValidationError) as error:
+    except _MISFITS as error:
         raise ValueError(
             f"{path} is not that of this study ({type(error).__name__}). Give another --folder."
         ) from error
