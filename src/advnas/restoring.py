@@ -100,4 +100,4 @@ def _fits(saved: Tensor, shapes: list[torch.Size]) -> bool:
 def _describe(value: Any) -> str:
     if isinstance(value, Tensor):
         return f"a tensor {str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
-    return "nothing" if value is None else f"a {type(value).__name__}"
+    return "nothing" if value is None else f"of type {type(value).__name__}"

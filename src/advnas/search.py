@@ -232,7 +232,8 @@ class Search:
         folder: every step is a line of `metrics.jsonl` there, every epoch a checkpoint (the last two are kept), and
             the result is in `result.json`. Ctrl-C and SIGTERM let the step finish, save, and raise `SearchStopped`.
         resume: go on from the last checkpoint in the folder, bit for bit, or start if there is none; see `Replay`
-            for what the data must be like.
+            for what the data must be like. Where all are damaged, or of another search, ValueError says so, and
+            search and folder are as they were.
         Returns the most likely architecture.
         """
         if self.weight_steps:

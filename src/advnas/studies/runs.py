@@ -107,10 +107,10 @@ def read_results(study: Path) -> list[dict[str, Any]]:
 
 def _read_result(path: Path) -> dict[str, Any]:
     result = parse_json(path.read_bytes(), str(path))
-    cell, found = dict[str, str](), {"architecture": {}, "loss": 0.0}
-    example = {"strategy": "", "seed": 0, "argmax": cell, "process_best": None, "seconds": 0.0, "evaluation": {}}
+    found: dict[str, Any] = {"architecture": {}, "loss": 0.0}
+    example = {"strategy": "", "seed": 0, "argmax": {}, "process_best": None, "seconds": 0.0}
     try:
-        check_form(result, [example, {**example, "process_best": found}], "it")
+        check_form(result, [example, {**example, "process_best": found, "evaluation": {}}], "it")
     except ValueError as error:
         raise ValueError(f"{path} is no result of a run: {error}. Remove it, and run the study again.") from error
     return result
