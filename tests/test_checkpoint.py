@@ -2,13 +2,13 @@ import hashlib
 import io
 import json
 import os
-import pickle
 
 import pytest
 import torch
 
 from advnas.checkpoint import (
     Checkpoints,
+    DamagedCheckpoint,
     Journal,
     load_checkpoint,
     read_journal,
@@ -118,6 +118,25 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(tmp_path, dama
         assert checkpoints.latest() == {"step": 1}
 
 
+def test_a_run_whose_checkpoints_are_all_damaged_is_not_started_over(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    for step in (1, 2):
+        checkpoints.save({"step": step}, step)
+    for path in tmp_path.iterdir():
+        path.write_bytes(b"rubbish")
+    with pytest.raises(DamagedCheckpoint, match=r"000002\.pt is damaged.*000001\.pt is damaged.*starts over"):
+        checkpoints.latest()
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_what_a_killed_process_was_writing_is_cleared_away(tmp_path):
+    (tmp_path / "result.json").write_text("whole")
+    for name in (".checkpoint-000000001.pt.4711.draft", ".result.json.4712.draft"):
+        (tmp_path / name).write_bytes(b"half")
+    assert not Checkpoints(tmp_path).resume(lambda state: None)
+    assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
+
+
 class Hostile:
     def __init__(self, marker):
         self.marker = marker
@@ -132,6 +151,6 @@ def test_a_checkpoint_cannot_execute_code(tmp_path):
     torch.save({"weights": Hostile(marker)}, buffer)
     checksum = hashlib.sha256(buffer.getvalue()).hexdigest().encode()
     (tmp_path / "state.pt").write_bytes(checksum + b"\n" + buffer.getvalue())
-    with pytest.raises(pickle.UnpicklingError):
+    with pytest.raises(DamagedCheckpoint, match=r"state\.pt is damaged, or no checkpoint.*Remove it"):
         load_checkpoint(tmp_path / "state.pt")
     assert not marker.exists()

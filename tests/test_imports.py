@@ -17,6 +17,7 @@ UP_TO_SEARCH = {*CHAIN, "spaces", "tasks", "retrain", "derive"}
 LEAVES = {
     "randomness",
     "checkpoint",
+    "restoring",
     "memory",
     "data_folder",
     "device",

@@ -62,10 +62,12 @@ class Architecture(Mapping[str, str]):
         """Read what `to_json` wrote."""
         try:
             operations = json.loads(text)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:  # no JSON, too many digits, too many brackets
             raise ValueError(f"An architecture must be a JSON object, got {text[:80]!r}: {error}") from error
-        if not isinstance(operations, dict):
-            raise ValueError(f'An architecture must be a JSON object like {{"edge": "conv"}}, got {text[:80]!r}.')
+        if not isinstance(operations, dict) or not all(isinstance(name, str) for name in operations.values()):
+            raise ValueError(
+                f'An architecture must be a JSON object of texts like {{"edge": "conv"}}, got {text[:80]!r}.'
+            )
         return cls(operations)
 
 

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,7 +15,7 @@ from typing import Any, Self
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Replace a file in one step: a reader, or a crash, sees the old content or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
     try:
         with draft.open("wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
@@ -24,6 +24,12 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def clear_drafts(folder: Path) -> None:
+    """Take away what processes that were killed had begun to write; nobody may be writing there now."""
+    for draft in folder.glob(".*.draft"):
+        draft.unlink()
 
 
 class DamagedCheckpoint(ValueError):
@@ -47,8 +53,34 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     checksum, _, content = path.read_bytes().partition(b"\n")
     if hashlib.sha256(content).hexdigest().encode() != checksum:
         raise DamagedCheckpoint(f"{path} is damaged: its checksum does not fit its content. Remove it.")
-    state: dict[str, Any] = torch.load(io.BytesIO(content), weights_only=True)
+    try:
+        state = torch.load(io.BytesIO(content), weights_only=True)
+    except Exception as error:  # of many kinds; what torch says is how to read the file all the same, code and all
+        raise DamagedCheckpoint(
+            f"{path} is damaged, or no checkpoint: torch cannot read it ({type(error).__name__}). Remove it."
+        ) from error
+    if not isinstance(state, dict):
+        raise DamagedCheckpoint(f"{path} is no checkpoint: it holds a {type(state).__name__}. Remove it.")
     return state
+
+
+GoOn = Callable[[dict[str, Any]], object]
+"""Takes a state over whole, or raises ValueError and changes nothing."""
+
+
+def enter_checkpoint(path: Path, go_on: GoOn) -> None:
+    """Go on from one file; an error names it."""
+    _hand_over(path, load_checkpoint(path), go_on)
+
+
+def _hand_over(path: Path, state: dict[str, Any], go_on: GoOn) -> None:
+    try:
+        go_on(state)
+    except ValueError as error:
+        raise ValueError(
+            f"{path} was saved by something else than what is to go on from it: {error}. Nothing was changed. "
+            "Go on with the model, the data and the settings that it was saved with, or give another folder."
+        ) from error
 
 
 class Checkpoints:
@@ -64,18 +96,40 @@ class Checkpoints:
             old.unlink()
 
     def latest(self) -> dict[str, Any] | None:
-        """The newest state that is whole, if there is any."""
-        for path in reversed(self._paths()):
-            try:
-                return load_checkpoint(path)
-            except DamagedCheckpoint as error:
-                warnings.warn(f"{error} Going on from an earlier one.", stacklevel=2)
-        return None
+        """The newest state that is whole; None if nothing was saved, an error if all that was saved is damaged."""
+        found = self._newest()
+        return None if found is None else found[1]
+
+    def resume(self, go_on: GoOn) -> bool:
+        """Go on from the newest state that is whole; False if nothing was saved. An error names the file."""
+        found = self._newest()
+        if found is not None:
+            _hand_over(*found, go_on)
+        clear_drafts(self.folder)
+        return found is not None
 
     def clear(self) -> None:
         """The run is over; its result stands elsewhere."""
         for path in self._paths():
             path.unlink()
+
+    def _newest(self) -> tuple[Path, dict[str, Any]] | None:
+        damaged = []
+        for path in reversed(self._paths()):
+            try:
+                found = path, load_checkpoint(path)
+            except DamagedCheckpoint as error:
+                damaged.append(error)
+                continue
+            for problem in damaged:
+                warnings.warn(f"{problem} Going on from an earlier one.", stacklevel=4)
+            return found
+        if damaged:  # to start over would be to lose the run
+            raise DamagedCheckpoint(
+                f"No checkpoint in {self.folder} can be read: {' '.join(map(str, damaged))} Without them the run "
+                "starts over."
+            )
+        return None
 
     def _paths(self) -> list[Path]:
         return sorted(self.folder.glob("checkpoint-*.pt"))
@@ -96,6 +150,10 @@ class Journal:
         self._file.write(json.dumps(record, separators=(",", ":")) + "\n")
         self._file.flush()
 
+    def sync(self) -> None:
+        """Wait until the lines are on the disk."""
+        os.fsync(self._file.fileno())
+
     def close(self) -> None:
         """No more lines."""
         self._file.close()
@@ -103,9 +161,8 @@ class Journal:
     def _cut(self, keep: int | None) -> None:
         """Take away a torn last line, and the lines that are too many."""
         if self.path.exists():
-            lines = self.path.read_bytes().splitlines(keepends=True)
-            whole = [line for line in lines if line.endswith(b"\n")][:keep]
-            os.truncate(self.path, sum(map(len, whole)))
+            whole = self.path.read_bytes().split(b"\n")[:-1][:keep]
+            os.truncate(self.path, sum(len(line) + 1 for line in whole))
 
 
 class StopSignals:
@@ -137,9 +194,17 @@ class StopSignals:
 
 def read_journal(path: Path) -> Iterator[dict[str, Any]]:
     """All whole lines of a journal, oldest first; a torn last line is left out."""
-    lines = path.read_text(encoding="utf-8").split("\n")
-    for number, line in enumerate(lines[:-1], start=1):
-        try:
-            yield json.loads(line)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path}, line {number} is not JSON: {line[:80]!r}.") from error
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+        yield parse_json(line, f"{path}, line {number}")
+
+
+def parse_json(content: bytes, where: str) -> dict[str, Any]:
+    """A JSON object, or an error that says where it was to be found."""
+    start = content[:80].decode(errors="replace")
+    try:
+        parsed = json.loads(content.decode())
+    except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, too many digits, too many brackets
+        raise ValueError(f"{where} is not JSON: {start!r} ({error}).") from error
+    if not isinstance(parsed, dict):
+        raise ValueError(f"{where} must hold a JSON object, it holds a {type(parsed).__name__}: {start!r}.")
+    return parsed

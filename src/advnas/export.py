@@ -309,18 +309,26 @@ def load_plain(module: nn.Module, folder: Path) -> None:
         raise FileNotFoundError(
             f"{folder} has no {_SAFE} and no {_PICKLED}. Write them with export(module, example, folder, 'plain')."
         )
-    _load(module, _parsed(path.name, path.read_bytes()), str(path))
+    _load(module, _parsed(str(path), path.read_bytes()), str(path))
 
 
 def _parsed(file: str, content: bytes) -> dict[str, Tensor]:
-    safetensors = _import("safetensors.torch", "safetensors") if file == _SAFE else None
+    safetensors = _import("safetensors.torch", "safetensors") if file.endswith(_SAFE) else None
     try:
         weights = safetensors.load(content) if safetensors else torch.load(io.BytesIO(content), weights_only=True)
     except Exception as error:  # of many kinds, depending on where the file is damaged
-        raise ValueError(f"{file} is damaged, or no file of weights: {error}") from error
-    if not isinstance(weights, dict) or not all(isinstance(tensor, Tensor) for tensor in weights.values()):
-        raise ValueError(f"{file} is no file of weights: it must hold tensors by name.")
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{file} is damaged, or no file of weights: {reason} Export the module again.") from error
+    if not isinstance(weights, dict) or not all(map(_is_named_tensor, weights.items())):
+        raise ValueError(f"{file} is no file of weights: it must hold tensors by name. Export the module again.")
     return weights
+
+
+def _is_named_tensor(entry: tuple[Any, Any]) -> bool:
+    """One that can be copied: neither sparse nor only a shape."""
+    name, tensor = entry
+    whole = isinstance(tensor, Tensor) and tensor.layout == torch.strided and not tensor.is_meta
+    return isinstance(name, str) and whole
 
 
 def _load(module: nn.Module, weights: dict[str, Tensor], source: str) -> None:

@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from advnas.checkpoint import Checkpoints
 from advnas.randomness import seed_of
+from advnas.restoring import blank_step, put_optimizer, take_over
 from advnas.search import PAPER_WEIGHTS, NonFiniteLoss, OptimizerOf, check_count, cosine
 from advnas.tasks import Task, mean_over
 
@@ -83,12 +84,35 @@ class _Run:
         self._model, self.optimizer, self._checkpoints = model, optimizer, checkpoints
         self.history: list[Epoch] = []
         self._best: dict[str, Any] = copy.deepcopy(model.state_dict())
-        saved = checkpoints.latest() if checkpoints is not None else None
-        if saved is not None:
-            model.load_state_dict(saved["model"])
-            optimizer.load_state_dict(saved["optimizer"])
-            self.history = [Epoch(**epoch) for epoch in saved["history"]]
-            self._best = saved["best"]
+        if checkpoints is not None:
+            checkpoints.resume(self._go_on)
+
+    def _go_on(self, saved: dict[str, Any]) -> None:
+        if not saved.get("history"):
+            raise ValueError("it has no history of epochs")
+        take_over(saved, now=self._state(), put=self._put, moved=self._moved)
+
+    def _put(self, state: Mapping[str, Any]) -> None:
+        self._model.load_state_dict(state["best"])  # only to see that it fits
+        self._model.load_state_dict(state["model"])
+        put_optimizer(self.optimizer, state["optimizer"])
+        self._best = copy.deepcopy(state["best"])
+        numbers = [line["number"] for line in state["history"]]
+        if numbers != list(range(1, len(numbers) + 1)):
+            raise ValueError(f"its history should count the epochs from 1, not {numbers}")
+        self.history = [Epoch(**line) for line in state["history"]]
+
+    def _moved(self) -> dict[str, Any]:
+        blank_step(self.optimizer)
+        return {**self._state(), "history": [asdict(Epoch(1, 0.0, 0.0))]}
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "model": self._model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "history": [asdict(epoch) for epoch in self.history],
+            "best": self._best,
+        }
 
     @property
     def best(self) -> Epoch:
@@ -99,13 +123,7 @@ class _Run:
         if self.best is epoch:
             self._best = copy.deepcopy(self._model.state_dict())
         if self._checkpoints is not None:
-            state = {
-                "model": self._model.state_dict(),
-                "optimizer": self.optimizer.state_dict(),
-                "history": [asdict(epoch) for epoch in self.history],
-                "best": self._best,
-            }
-            self._checkpoints.save(state, epoch.number)
+            self._checkpoints.save(self._state(), epoch.number)
 
     def result(self) -> Retrained:
         self._model.load_state_dict(self._best)

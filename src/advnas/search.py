@@ -20,6 +20,7 @@ from advnas.architecture import Architecture, Draw
 from advnas.checkpoint import Checkpoints, Journal, StopSignals, write_atomically
 from advnas.distribution import Distribution, Theta
 from advnas.randomness import generator, seed_of
+from advnas.restoring import blank_step, check_form, put_optimizer, take_over
 from advnas.space import Run, SearchSpace
 from advnas.strategies import Feedback, Phase, State, Strategy
 from advnas.tasks import Task
@@ -236,7 +237,8 @@ class Search:
         folder: every step is a line of `metrics.jsonl` there, every epoch a checkpoint (the last two are kept), and
             the result is in `result.json`. Ctrl-C and SIGTERM let the step finish, save, and raise `SearchStopped`.
         resume: go on from the last checkpoint in the folder, bit for bit, or start if there is none; see `Replay`
-            for what the data must be like.
+            for what the data must be like. Where all are damaged, or of another search, ValueError says so, and
+            search and folder are as they were.
         Returns the most likely architecture.
         """
         if self.weight_steps:
@@ -317,26 +319,49 @@ class Search:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on where another search of the same model, strategy and settings was when it gave its `state`."""
-        self.adopt_weights(state["weights"])
-        state = copy.deepcopy(state["architecture"])
-        for parameter, saved in zip(self.theta.parameters, state["theta"], strict=True):
-            parameter.data.copy_(saved)
-        self._architecture_optimizer.load_state_dict(state["optimizer"])
-        self._state = state["strategy"]
-        self._generator.set_state(state["generator"])
-        best = state["process_best"]
-        self.process_best = None if best is None else ProcessBest(Architecture(best[0]), best[1])
-        self.architecture_steps = state["steps"]
+        """Go on where another search of the same model, strategy and settings was when it gave its `state`.
+
+        A state that cannot be of such a search is refused with ValueError, and the search is as it was.
+        """
+        take_over(state, now=self.state(), put=self._put, moved=self._moved)
 
     def adopt_weights(self, weights: Mapping[str, Any]) -> None:
         """Take over the weights, their optimiser and their step number: the first part of a search's `state`.
 
         Searches that share one warm-up start from it.
         """
+        self.restore({"weights": weights, "architecture": copy.deepcopy(self.state()["architecture"])})
+
+    def _put(self, state: Mapping[str, Any]) -> None:
+        weights, architecture = state["weights"], state["architecture"]
         self.model.load_state_dict(weights["model"])
-        self._weight_optimizer.load_state_dict(copy.deepcopy(weights["optimizer"]))
-        self.weight_steps = weights["steps"]
+        put_optimizer(self._weight_optimizer, weights["optimizer"])
+        self.weight_steps = check_count("weights.steps", weights["steps"], least=0)
+        for parameter, saved in zip(self.theta.parameters, architecture["theta"], strict=True):
+            parameter.data.copy_(saved)
+        put_optimizer(self._architecture_optimizer, architecture["optimizer"])
+        self._state = copy.deepcopy(architecture["strategy"])
+        self._generator.set_state(architecture["generator"])
+        self.process_best = self._process_best(architecture["process_best"])
+        self.architecture_steps = check_count("architecture.steps", architecture["steps"], least=0)
+
+    def _process_best(self, saved: list[Any] | None) -> ProcessBest | None:
+        if saved is None:
+            return None
+        self.space.one_hot(saved[0])  # raises if the space has no such architecture
+        return ProcessBest(Architecture(saved[0]), saved[1])
+
+    def _moved(self) -> dict[str, Any]:
+        """A state in which all parts have taken a step, wherever it leads: what any state is built like."""
+        logits = self.theta.logits()
+        draw = self.strategy.draw(logits, self._state, Phase.ARCHITECTURE, 0.0, generator(0))
+        with torch.no_grad():
+            _, strategy = self.strategy.gradient(_blank(draw), draw, logits, self._state)
+        for optimizer in (self._weight_optimizer, self._architecture_optimizer):
+            blank_step(optimizer)
+        state = self.state()
+        state["architecture"] |= {"strategy": strategy, "process_best": [dict(self.argmax()), 0.0]}
+        return state
 
     def _draw(self, logits: Tensor, phase: Phase) -> Draw:
         progress = self._progress(self.architecture_steps, warmup=self._warmup)
@@ -587,6 +612,18 @@ def _accumulate(loss: Tensor, inputs: Sequence[Tensor]) -> None:
         torch.autograd.backward(loss, inputs=inputs)
 
 
+def _blank(draw: Draw) -> Feedback:
+    """What comes back where the loss is 0 whatever is drawn."""
+    zeros = torch.zeros_like(draw.weights, requires_grad=False)
+    return Feedback(
+        loss=zeros.sum((-2, -1)),
+        slope=zeros if draw.weights.requires_grad else None,
+        reached=torch.ones(zeros.shape[-2], dtype=torch.bool),
+        probe=lambda draws: torch.zeros(draws.weights.shape[:-2]),
+        unrolled=lambda: zeros,
+    )
+
+
 def _slope(gradient: Tensor | None, draw: Draw) -> Tensor | None:
     """d loss / d weights; 0 where the pass came to no gate, None where there is none."""
     if gradient is None and draw.weights.requires_grad:
@@ -645,12 +682,13 @@ class _Keeper:
         self._search, self._data = search, data
         self._checkpoints, self._signals = Checkpoints(folder), StopSignals()
         path = folder / "metrics.jsonl"
-        saved = self._checkpoints.latest() if resume else None
         if path.exists() and not resume:
             raise FileExistsError(
                 f"{folder} already holds the records of a search. Give another folder, or resume=True to go on."
             )
-        self._lines = 0 if saved is None else self._go_on(saved)
+        self._lines = 0
+        if resume:
+            self._checkpoints.resume(self._go_on)
         self._journal = Journal(path, keep=self._lines)
 
     def __enter__(self) -> Self:
@@ -675,6 +713,7 @@ class _Keeper:
             )
 
     def _save(self) -> None:
+        self._journal.sync()  # a checkpoint must not know of lines that a power cut takes away
         state = {
             "settings": self._search.settings(),
             "search": self._search.state(),
@@ -683,16 +722,19 @@ class _Keeper:
         }
         self._checkpoints.save(state, self._search.weight_steps)
 
-    def _go_on(self, saved: dict[str, Any]) -> int:
+    def _go_on(self, saved: dict[str, Any]) -> None:
+        """The search comes last: what it takes over it keeps."""
+        check_form(saved, [{"settings": {}, "search": {}, "data": [[0, 0], [0, 0]], "lines": 0}], "it")
         now, before = self._search.settings(), saved["settings"]
         changed = [
-            f"{key} is {now[key]} now and was {before.get(key)}" for key in now if now[key] != before.get(key)
+            f"{key} is {now[key]} now and was {before.get(key)}"
+            for key in now
+            if repr(now[key]) != repr(before.get(key))
         ]
         if changed:
-            raise ValueError(
-                f"{self.folder} holds a search with other settings: {'; '.join(changed)}. Give another folder."
-            )
-        self._search.restore(saved["search"])
+            raise ValueError(f"other settings: {'; '.join(changed)}")
         for data, (passes, number) in zip(self._data, saved["data"], strict=True):
-            data.enter((passes, number))
-        return int(saved["lines"])
+            data.enter((check_count("a pass", passes, least=0), check_count("a position", number, least=0)))
+        lines = check_count("lines", saved["lines"], least=0)
+        self._search.restore(saved["search"])
+        self._lines = lines

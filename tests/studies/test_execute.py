@@ -75,12 +75,30 @@ def test_a_search_waits_for_its_warm_up():
     assert module._may_start(dense, [warmup], {})
 
 
-def test_progress_goes_by_the_records(tmp_path):
-    job = Job("advantage", 0)
-    assert job.progress(EXPERIMENT, tmp_path) == 0
-    timing = run_folder(tmp_path, "advantage", 0) / "timing.jsonl"
-    timing.parent.mkdir(parents=True)
-    timing.write_text("{}\n" * 3)  # of five: at the start of theta's steps, and after every fourth part of them
-    assert job.progress(EXPERIMENT, tmp_path) == 3 / 5
+def test_the_status_of_a_run_goes_by_its_files(tmp_path):
+    job, length = Job("advantage", 0), EXPERIMENT.length
+    assert job.status(EXPERIMENT, tmp_path).phase == "waiting"
+    folder = run_folder(tmp_path, "advantage", 0)
+    folder.mkdir(parents=True)
+    assert job.status(EXPERIMENT, tmp_path).phase == "search"
+    halfway = (length.warmup_turns + length.turns) // 2
+    (folder / "records.jsonl").write_text('{"step":0}\n' + f'{{"step":{halfway}}}\n')
+    status = job.status(EXPERIMENT, tmp_path)
+    assert (status.phase, status.part, status.record) == ("search", 0.5, {"step": halfway})
+    (folder / "evaluation").mkdir()
+    (folder / "evaluation/checkpoint-000000007.pt").touch()
+    status = job.status(EXPERIMENT, tmp_path)
+    assert (status.phase, status.part) == ("retraining", 7)
     note_done(job, tmp_path)
-    assert job.progress(EXPERIMENT, tmp_path) == 1
+    assert job.status(EXPERIMENT, tmp_path).share == 1
+
+
+def test_the_status_of_a_warmup_goes_by_its_checkpoints(tmp_path):
+    job = Job(None, 0)
+    assert job.status(EXPERIMENT, tmp_path).share == 0
+    (tmp_path / "warmup/0").mkdir(parents=True)
+    (tmp_path / f"warmup/0/checkpoint-{EXPERIMENT.length.warmup_turns // 2:09d}.pt").touch()
+    status = job.status(EXPERIMENT, tmp_path)
+    assert (status.phase, status.share) == ("warm-up", 0.5)
+    (tmp_path / "warmup/0.pt").touch()
+    assert job.status(EXPERIMENT, tmp_path).phase == "done"

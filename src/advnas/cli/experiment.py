@@ -99,8 +99,8 @@ def _show_evaluations(folder: Path, *, as_json: bool) -> None:
 
     rows, columns = [], list[str]()
     for result in read_results(folder):
-        measured = dict(result["evaluation"])
-        cell = measured.pop("architecture")
+        measured = dict(result.get("evaluation", {}))
+        cell = measured.pop("architecture", None)
         rows.append(
             {key: result[key] for key in ("strategy", "seed", "seconds")} | measured | {"architecture": cell}
         )

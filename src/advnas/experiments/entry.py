@@ -20,6 +20,7 @@ from advnas.derive import batch_statistics, evaluating, settle_norms
 from advnas.device import Device
 from advnas.experiments.experiment import Found, Length
 from advnas.randomness import seed_of
+from advnas.restoring import check_form
 from advnas.retrain import retrain
 from advnas.search import LossOf, Search, batches_in, check_count
 from advnas.tasks import Task, mean_over
@@ -209,6 +210,7 @@ class Replayed:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Read on from there."""
+        check_form(state, [self.state()], "the position in the data")
         self.training.enter(tuple(state["training"]))
         self.validation.enter(tuple(state["validation"]))
 

@@ -199,6 +199,8 @@ class PtbText:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on with these hidden states."""
+        if not all(isinstance(hidden, Tensor) for hidden in state.values()):
+            raise ValueError(f"the hidden states of the text should be tensors, not {state}")
         self.carried = dict(state)
 
     def measure(self, search: Search) -> None:

@@ -1,6 +1,5 @@
 """A study folder in memory: what was asked, and what every run measured and found."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +9,7 @@ import cattrs
 from cattrs.gen import make_dict_structure_fn
 
 from advnas import strategies
-from advnas.checkpoint import read_journal
+from advnas.checkpoint import parse_json, read_journal
 from advnas.experiments.entry import EntryExperiment
 from advnas.experiments.ptb import BY_PROCESS_BEST, Ptb
 
@@ -307,14 +306,9 @@ def _read_lines(path: Path, kind: type[_Content]) -> Iterator[_Content]:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"{path} is not JSON: {error}. Remove it, and run the study again to replace it."
-        ) from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} must hold a JSON object, it holds a {type(content).__name__}.")
-    return content
+        return parse_json(path.read_bytes(), str(path))
+    except ValueError as error:
+        raise ValueError(f"{error} Remove it, and run the study again to replace it.") from error
 
 
 def _structure(content: Any, kind: type[_Content], where: str) -> _Content:

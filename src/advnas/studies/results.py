@@ -14,11 +14,13 @@ from typing import Any, Generic, TypeVar
 import cattrs
 import torch
 
-from advnas.checkpoint import write_atomically
+from advnas.checkpoint import parse_json, write_atomically
 
 Settings = TypeVar("Settings")
 
 _strict = cattrs.Converter(forbid_extra_keys=True)
+# What comes of content that is of another form; cattrs asks anything at all for its keys.
+_MISFITS = (ValueError, KeyError, TypeError, AttributeError, cattrs.BaseValidationError)
 
 
 @dataclass(frozen=True)
@@ -44,10 +46,10 @@ def load_results(path: Path, settings: Settings) -> Results[Settings]:
     if not path.exists():
         return Results(settings, {}, {})
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_bytes(), str(path))
         saved = _strict.structure(content["settings"], type(settings))
         rows, provenance = dict(content["rows"]), dict(content["provenance"])
-    except (ValueError, KeyError, TypeError, cattrs.BaseValidationError) as error:
+    except _MISFITS as error:
         raise ValueError(
             f"{path} is not a results file of this study ({type(error).__name__}). "
             "Give another --folder, or remove the file."
@@ -76,9 +78,9 @@ def read_settings(folder: Path, kind: type[Settings]) -> Settings:
 
 def _read(path: Path, kind: type[Settings]) -> tuple[str, Settings]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_bytes(), str(path))
         return content["experiment"], _strict.structure(content["settings"], kind)
-    except (ValueError, KeyError, TypeError, cattrs.BaseValidationError) as error:
+    except _MISFITS as error:
         raise ValueError(
             f"{path} is not that of this study ({type(error).__name__}). Give another --folder."
         ) from error

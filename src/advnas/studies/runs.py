@@ -3,23 +3,24 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from advnas import strategies
 from advnas.checkpoint import (
     Checkpoints,
     Journal,
     StopSignals,
-    load_checkpoint,
+    enter_checkpoint,
+    parse_json,
     save_checkpoint,
     write_atomically,
 )
 from advnas.experiments.experiment import Experiment, Minibatches
 from advnas.memory import saved_bytes
+from advnas.restoring import check_form
 from advnas.search import Search, SearchStopped, Step
 from advnas.studies.results import provenance
 
@@ -48,11 +49,15 @@ def run_warmup(experiment: Experiment, seed: int, study: Path) -> None:
         return
     search, data = experiment.make_search("random", seed), experiment.make_data(seed)
     checkpoints, clock = Checkpoints(target.with_suffix("")), _Clock()
-    saved = checkpoints.latest()
-    if saved is not None:
+
+    def go_on(saved: dict[str, Any]) -> None:
+        nonlocal clock
+        check_form(saved, [{"search": {}, "data": {}, "seconds": 0.0}], "it")
         search.restore(saved["search"])
         data.restore(saved["data"])
         clock = _Clock(saved["seconds"])
+
+    checkpoints.resume(go_on)
     while search.weight_steps < experiment.length.warmup_turns:
         search.turn(*data.losses(search))
         if search.weight_steps % experiment.length.record_every == 0:
@@ -69,17 +74,22 @@ def run_search(experiment: Experiment, strategy: str, seed: int, study: Path) ->
     if (folder / "result.json").exists():
         return
     search, data = experiment.make_search(strategy, seed), experiment.make_data(seed)
-    checkpoints = Checkpoints(folder)
-    saved = checkpoints.latest()
-    log = _Log(folder, saved)
-    if saved is not None:
+    checkpoints, log = Checkpoints(folder), _Log(folder)
+
+    def go_on(saved: dict[str, Any]) -> None:
+        check_form(saved, [{"search": {}, "data": {}}], "it")
+        log.restore(saved)
         search.restore(saved["search"])
         data.restore(saved["data"])
-    elif shares_warmup(strategy) and experiment.length.warmup:
-        warm = load_checkpoint(warmup_file(study, seed))
+
+    def begin(warm: dict[str, Any]) -> None:
+        check_form(warm, [{"weights": {}, "data": {}, "seconds": 0.0}], "it")
         search.adopt_weights(warm["weights"])
         data.restore(warm["data"])
         log.warmup_seconds = warm["seconds"]
+
+    if not checkpoints.resume(go_on) and shares_warmup(strategy) and experiment.length.warmup:
+        enter_checkpoint(warmup_file(study, seed), begin)
     _go(experiment, search, data, log, checkpoints)
     answers = search.answers()
     result = {
@@ -100,14 +110,25 @@ def run_search(experiment: Experiment, strategy: str, seed: int, study: Path) ->
 
 def read_results(study: Path) -> list[dict[str, Any]]:
     """What the finished runs of a study found, ordered by strategy and seed."""
-    results = [json.loads(path.read_text(encoding="utf-8")) for path in (study / "runs").glob("*/result.json")]
+    results = [_read_result(path) for path in (study / "runs").glob("*/result.json")]
     return sorted(results, key=lambda result: (result["strategy"], result["seed"]))
+
+
+def _read_result(path: Path) -> dict[str, Any]:
+    result = parse_json(path.read_bytes(), str(path))
+    found: dict[str, Any] = {"architecture": {}, "loss": 0.0}
+    example = {"strategy": "", "seed": 0, "argmax": {}, "process_best": None, "seconds": 0.0}
+    try:
+        check_form(result, [example, {**example, "process_best": found, "evaluation": {}}], "it")
+    except ValueError as error:
+        raise ValueError(f"{path} is no result of a run: {error}. Remove it, and run the study again.") from error
+    return result
 
 
 def _go(experiment: Experiment, search: Search, data: Minibatches, log: "_Log", checkpoints: Checkpoints) -> None:
     """Take the turns that are left. A signal lets the one under way finish, saves, and stops."""
     length = experiment.length
-    with StopSignals() as signals, closing(log):
+    with StopSignals() as signals, log:
         while True:
             if search.weight_steps == length.warmup_turns and not log.records:
                 log.end_warmup()
@@ -119,6 +140,7 @@ def _go(experiment: Experiment, search: Search, data: Minibatches, log: "_Log", 
             if due and search.weight_steps > length.warmup_turns:
                 log.record(experiment, search, data)
             if due or signals.requested:
+                log.sync()
                 state = {"search": search.state(), "data": data.state(), **log.state()}
                 checkpoints.save(state, search.weight_steps)
             if signals.requested:
@@ -139,15 +161,34 @@ class _Clock:
 class _Log:
     """Records of a run. Times stand in a file of their own: the records of equal runs are equal to the byte."""
 
-    def __init__(self, folder: Path, saved: Mapping[str, Any] | None) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.records: list[dict[str, Any]] = [] if saved is None else saved["records"]
-        self._timing: list[dict[str, float]] = [] if saved is None else saved["timing"]
-        self.warmup_seconds: float = 0.0 if saved is None else saved["warmup_seconds"]
-        self._losses: list[float] = [] if saved is None else saved["losses"]
-        self._lines: int = 0 if saved is None else saved["lines"]
-        self._journal = Journal(folder / "metrics.jsonl", keep=self._lines)
-        self._clock = _Clock(0.0 if saved is None else saved["seconds"])
+        self.records: list[dict[str, Any]] = []
+        self._timing: list[dict[str, float]] = []
+        self.warmup_seconds = 0.0
+        self._losses: list[float] = []
+        self._lines = 0
+        self._clock = _Clock()
+
+    def __enter__(self) -> Self:
+        self._journal = Journal(self._folder / "metrics.jsonl", keep=self._lines)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._journal.close()
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Go on with a `state`."""
+        moment = {"epoch": 0.0, "seconds": 0.0}
+        example = self.state()
+        check_form(saved, [example, {**example, "records": [{}], "timing": [moment], "losses": [0.0]}], "it")
+        try:
+            json.dumps(saved["records"])
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ValueError(f"its records are not plain values: {error}") from error
+        self.records, self._timing = saved["records"], saved["timing"]
+        self._losses, self._lines = saved["losses"], saved["lines"]
+        self.warmup_seconds, self._clock = saved["warmup_seconds"], _Clock(saved["seconds"])
 
     @property
     def seconds(self) -> float:
@@ -165,8 +206,9 @@ class _Log:
             self._losses += [step.loss] * (step.phase == "architecture")
         self._lines += len(steps)
 
-    def close(self) -> None:
-        self._journal.close()
+    def sync(self) -> None:
+        """A checkpoint counts lines, so they must be there before it."""
+        self._journal.sync()
 
     def record(self, experiment: Experiment, search: Search, data: Minibatches) -> None:
         losses, self._losses = self._losses, []

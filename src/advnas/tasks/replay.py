@@ -35,7 +35,13 @@ class Replay(Iterator[Any]):
         """Go to a position; the minibatches of its pass that lie before it are fetched and dropped."""
         self._pass, self._number, self._iterator = position[0], 0, None
         while self._number < position[1]:
-            self._fetch()
+            try:
+                self._fetch()
+            except StopIteration:
+                raise ValueError(
+                    f"{position[1]} minibatches of a pass over the {self._name} data were read, and there are only "
+                    f"{self._number} now"
+                ) from None
 
     def first(self) -> Any:
         """Minibatch 0 of pass 0, whatever the position."""
