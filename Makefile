@@ -13,7 +13,7 @@ install: .venv/installed
 	touch $@
 
 search: install
-	$(BIN)/advnas experiment toy --preset quick --folder runs/toy-quick
+	$(BIN)/advnas search
 
 lint: install
 	$(BIN)/ruff check .
