@@ -958,3 +958,11 @@ def test_a_changed_search_is_refused_by_name(tmp_path, options, epochs, message)
     Search(network()).run(shuffled(), epochs=2, folder=tmp_path)
     with pytest.raises(ValueError, match=message):
         Search(network(), **options).run(shuffled(), epochs=epochs, folder=tmp_path, resume=True)
+
+
+def test_each_step_of_a_run_is_told_before_the_next_is_taken():
+    search = Search(nn.Sequential(nn.Linear(2, 2), Choice({"a": nn.Identity(), "b": nn.Tanh()})), "random")
+    seen = []
+    task = Task([torch.ones(3, 2)] * 2, [torch.ones(3, 2)], lambda model, batch: model(batch).square().mean())
+    search.run(task, epochs=1, on_step=lambda step: seen.append((step.phase, search.architecture_steps)))
+    assert seen == [("weights", 0), ("architecture", 1), ("weights", 1), ("architecture", 2)]

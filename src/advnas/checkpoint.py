@@ -36,21 +36,21 @@ class DamagedCheckpoint(ValueError):
     """The file is not what was written."""
 
 
-def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
+def save_checkpoint(path: Path | str, state: Mapping[str, Any]) -> None:
     """Write tensors, numbers, texts and containers of them: a line with a checksum, then what torch.save makes."""
     import torch  # here, so that journals and texts can be read without it
 
     buffer = io.BytesIO()
     torch.save(dict(state), buffer)
     content = buffer.getvalue()
-    write_atomically(path, hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
+    write_atomically(Path(path), hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
 
 
-def load_checkpoint(path: Path) -> dict[str, Any]:
+def load_checkpoint(path: Path | str) -> dict[str, Any]:
     """Read what `save_checkpoint` wrote; nothing in the file can execute code."""
     import torch
 
-    checksum, _, content = path.read_bytes().partition(b"\n")
+    checksum, _, content = Path(path).read_bytes().partition(b"\n")
     if hashlib.sha256(content).hexdigest().encode() != checksum:
         raise DamagedCheckpoint(f"{path} is damaged: its checksum does not fit its content. Remove it.")
     try:
@@ -86,8 +86,8 @@ def _hand_over(path: Path, state: dict[str, Any], go_on: GoOn) -> None:
 class Checkpoints:
     """The last two states of a run. A damaged newest one costs the steps since the one before, not the run."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
 
     def save(self, state: Mapping[str, Any], step: int) -> None:
         """Keep a state; the number orders it."""
@@ -138,12 +138,12 @@ class Checkpoints:
 class Journal:
     """Append-only JSON lines. A process that dies while writing costs at most the line it was writing."""
 
-    def __init__(self, path: Path, *, keep: int | None = None) -> None:
+    def __init__(self, path: Path | str, *, keep: int | None = None) -> None:
         """keep: how many of the lines that are there, where a run goes on from before its last ones."""
-        self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         self._cut(keep)
-        self._file = path.open("a", encoding="utf-8")
+        self._file = self.path.open("a", encoding="utf-8")
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Write one line and hand it to the operating system."""
@@ -192,9 +192,9 @@ class StopSignals:
         self.requested = True
 
 
-def read_journal(path: Path) -> Iterator[dict[str, Any]]:
+def read_journal(path: Path | str) -> Iterator[dict[str, Any]]:
     """All whole lines of a journal, oldest first; a torn last line is left out."""
-    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+    for number, line in enumerate(Path(path).read_bytes().split(b"\n")[:-1], start=1):
         yield parse_json(line, f"{path}, line {number}")
 
 

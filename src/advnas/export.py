@@ -54,7 +54,7 @@ class _Format:
 def export(
     module: nn.Module,
     example: Inputs,
-    folder: Path,
+    folder: Path | str,
     to: Literal["plain", "pt2", "onnx"],
     *,
     architecture: Mapping[str, str] | None = None,
@@ -297,7 +297,7 @@ def _read_weights(file: str, content: bytes, module: nn.Module) -> Runner:
     return lambda inputs: _outputs(twin(*inputs))
 
 
-def load_plain(module: nn.Module, folder: Path) -> None:
+def load_plain(module: nn.Module, folder: Path | str) -> None:
     """Put the weights that `export(..., "plain")` wrote into a module of the same shape.
 
     Every tensor must fit; if one does not, ValueError says which, and the module is as it was. Nothing in the file

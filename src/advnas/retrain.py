@@ -47,7 +47,7 @@ def retrain(
     annealing: Callable[[float], float] = cosine,
     clip: float | None = 1.0,
     seed: int = 0,
-    folder: Path | None = None,
+    folder: Path | str | None = None,
     on_epoch: Callable[[Epoch], object] | None = None,
 ) -> Retrained:
     """Train all weights of a plain module for `epochs` passes over the task's training data.

@@ -258,7 +258,7 @@ class Search:
 
         with nullcontext() if keeper is None else keeper:
             while self.weight_steps < epochs * per_epoch:
-                for step in self.turn(loss_on(next(training)), lambda: loss_on(next(validation))):
+                for step in self._turn(loss_on(next(training)), lambda: loss_on(next(validation))):
                     if keeper is not None:
                         keeper.note(step)
                     if on_step is not None:
@@ -274,12 +274,17 @@ class Search:
 
         validation_loss_of: makes the loss on the next validation minibatch; called only when theta takes a step.
         """
-        if self.weight_steps < self._warmup:
-            return [self.weight_step(training_loss_of)]
-        if self.schedule == "joint":
-            return [self.joint_step(training_loss_of)]
-        step = self.weight_step(training_loss_of)
-        return [step, self.architecture_step(validation_loss_of(), training_loss_of=training_loss_of)]
+        return list(self._turn(training_loss_of, validation_loss_of))
+
+    def _turn(self, training_loss_of: LossOf, validation_loss_of: Callable[[], LossOf]) -> Iterator[Step]:
+        """Each step is told before the next is taken."""
+        if self.schedule == "joint" and self.weight_steps >= self._warmup:
+            yield self.joint_step(training_loss_of)
+            return
+        learns = self.weight_steps >= self._warmup
+        yield self.weight_step(training_loss_of)
+        if learns:
+            yield self.architecture_step(validation_loss_of(), training_loss_of=training_loss_of)
 
     def set_length(self, steps: int | None, warmup: int = 0) -> None:
         """How many weight steps there will be, and in how many of the first ones theta stays fixed."""

@@ -188,6 +188,11 @@ class Study:
         return tuple(run for run in self.runs if run.strategy == strategy)
 
     @property
+    def title(self) -> str:
+        """What was searched: the study, or the function that made the search."""
+        return str(self.settings.get("entry", self.experiment)).rpartition(":")[2]
+
+    @property
     def unfinished(self) -> tuple[Run, ...]:
         """Runs that have measured something but left no result."""
         return tuple(run for run in self.runs if not run.finished)
