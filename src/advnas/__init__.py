@@ -8,7 +8,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from advnas import strategies
+    from advnas import strategies, weights
     from advnas.architecture import Architecture, Draw
     from advnas.choice import Choice, Zero
     from advnas.distribution import Distribution
@@ -48,12 +48,13 @@ __all__ = [
     "Task",
     "Zero",
     "strategies",
+    "weights",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "strategies":
-        return importlib.import_module("advnas.strategies")
+    if name in ("strategies", "weights"):
+        return importlib.import_module(f"advnas.{name}")
     if name in _HOMES:
         return getattr(importlib.import_module(f"advnas.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'advnas' has no attribute {name!r}")

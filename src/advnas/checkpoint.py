@@ -65,12 +65,15 @@ class Checkpoints:
 
     def latest(self) -> dict[str, Any] | None:
         """The newest state that is whole, if there is any."""
+        return next(self.newest_first(), None)
+
+    def newest_first(self) -> Iterator[dict[str, Any]]:
+        """All states that are whole."""
         for path in reversed(self._paths()):
             try:
-                return load_checkpoint(path)
+                yield load_checkpoint(path)
             except DamagedCheckpoint as error:
                 warnings.warn(f"{error} Going on from an earlier one.", stacklevel=2)
-        return None
 
     def clear(self) -> None:
         """The run is over; its result stands elsewhere."""

@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -17,13 +18,14 @@ from torch.optim import Optimizer
 
 from advnas import strategies
 from advnas.architecture import Architecture, Draw
-from advnas.checkpoint import Checkpoints, Journal, StopSignals, write_atomically
+from advnas.checkpoint import Checkpoints, DamagedCheckpoint, Journal, StopSignals, write_atomically
 from advnas.distribution import Distribution, Theta
 from advnas.randomness import generator, seed_of
 from advnas.space import Run, SearchSpace
 from advnas.strategies import Feedback, Phase, State, Strategy
 from advnas.tasks import Task
 from advnas.tasks.replay import Replay
+from advnas.weights import Store, load_without_units, make_store
 
 LossOf = Callable[[nn.Module], Tensor]
 OptimizerOf = Callable[[list[nn.Parameter]], Optimizer]
@@ -92,6 +94,9 @@ class Search:
     weight_optimizer, architecture_optimizer: called with the parameters; the defaults are the paper's.
     annealing: maps progress in [0, 1] to a factor on both learning rates.
     weight_clip, architecture_clip: largest gradient norm, or None.
+    weights: where the candidates that are not drawn live: "resident", "host", "disk" or a store of
+        `advnas.weights`. It makes no difference to the results.
+    memory_budget: with "disk", how much of the candidates may be in memory at a time, such as "2GB".
     seed: of everything random here. Each step also seeds torch's global generator for the time of its own
         forward pass (dropout and the like) and restores it, so a step's randomness depends on nothing else.
     """
@@ -109,6 +114,8 @@ class Search:
         annealing: Callable[[float], float] = cosine,
         weight_clip: float | None = 1.0,
         architecture_clip: float | None = 1.0,
+        weights: str | Store = "resident",
+        memory_budget: int | str | None = None,
         seed: int = 0,
     ) -> None:
         if schedule not in ("alternate", "joint"):
@@ -130,6 +137,8 @@ class Search:
         self._annealing = annealing
         self._weight_optimizer = weight_optimizer(list(model.parameters()))
         self._architecture_optimizer = architecture_optimizer(self.theta.parameters)
+        self._store = make_store(weights, memory_budget)
+        self._store.attach(self.space, self._weight_optimizer)
         self._initial_rates = [
             [group["lr"] for group in optimizer.param_groups]
             for optimizer in (self._weight_optimizer, self._architecture_optimizer)
@@ -165,14 +174,15 @@ class Search:
 
     def derive(self, architecture: Architecture | None = None, *, fresh: int | None = None) -> nn.Module:
         """A plain module of the given architecture, the most likely one by default; see `SearchSpace.derive`."""
-        return self.space.derive(self.argmax() if architecture is None else architecture, fresh=fresh)
+        plain = self.space.derive(self.argmax() if architecture is None else architecture, fresh=fresh)
+        return plain.to(self.space.device)  # candidates may have been elsewhere
 
     def weight_step(self, loss_of: LossOf) -> Step:
         """Algorithm 1, lines 2-5: draw an architecture and take one step of its weights."""
         phase = Phase.WARMUP if self.weight_steps < self._warmup else Phase.WEIGHTS
         draw = self._draw(self.theta.logits(), phase).detached()
         parameters = self.space.parameters(draw)
-        with self._collecting(parameters):
+        with self._store.holding(draw, training=True), self._collecting(parameters):
             with self._running(draw), _restored_on_failure(self.space.norms(draw)):
                 loss = self._loss(loss_of, draw, "weight step")
                 _accumulate(loss, parameters)
@@ -188,16 +198,18 @@ class Search:
         """
         logits = self.theta.logits()
         draw = self._draw(logits, Phase.ARCHITECTURE)
-        with (
-            self._running(draw) as run,
-            _frozen(self.space.parameters(draw)),
-            _still(self.space.norms(draw)),
-            torch.set_grad_enabled(draw.weights.requires_grad),
-        ):
-            loss = self._loss(loss_of, draw, "architecture step")
-            # Gates only: the gradients of the weights are never formed.
-            slope = _slope(_gradients(loss, [draw.weights])[0], draw)
-        return self._learn("architecture step", logits, draw, loss, slope, run.reached, loss_of, training_loss_of)
+        with self._store.holding(draw, training=False):
+            with (
+                self._running(draw) as run,
+                _frozen(self.space.parameters(draw)),
+                _still(self.space.norms(draw)),
+                torch.set_grad_enabled(draw.weights.requires_grad),
+            ):
+                loss = self._loss(loss_of, draw, "architecture step")
+                # Gates only: the gradients of the weights are never formed.
+                slope = _slope(_gradients(loss, [draw.weights])[0], draw)
+            step, reached = "architecture step", run.reached
+            return self._learn(step, logits, draw, loss, slope, reached, loss_of, training_loss_of)
 
     def joint_step(self, loss_of: LossOf) -> Step:
         """One forward and one backward pass for both: the weight gradients and the slopes of the gates."""
@@ -205,7 +217,7 @@ class Search:
         draw = self._draw(logits, Phase.ARCHITECTURE)
         parameters = self.space.parameters(draw)
         leaf = draw.weights.detach().requires_grad_(draw.weights.requires_grad)  # theta's own graph comes later
-        with self._collecting(parameters):
+        with self._store.holding(draw, training=True), self._collecting(parameters):
             with self._running(replace(draw, weights=leaf)) as run, _restored_on_failure(self.space.norms(draw)):
                 loss = self._loss(loss_of, draw, "joint step")
                 _accumulate(loss, [leaf, *parameters] if leaf.requires_grad else parameters)
@@ -285,15 +297,20 @@ class Search:
             "decisions": {decision.name: list(decision.operations) for decision in self.space.decisions},
         }
 
-    def state(self) -> dict[str, Any]:
-        """Everything that decides how the search goes on, in two parts; see `save_checkpoint`."""
+    def state(self, folder: Path | None = None) -> dict[str, Any]:
+        """Everything that decides how the search goes on, in two parts; see `save_checkpoint`.
+
+        folder: where the state will be kept. A disk store then writes what has changed since the last time into a
+        file of its own there, and the state refers to it.
+        """
         best = self.process_best
+        weights = {
+            "model": self.model.state_dict(),
+            "optimizer": self._weight_optimizer.state_dict(),
+            "steps": self.weight_steps,
+        }
         return {
-            "weights": {
-                "model": self.model.state_dict(),
-                "optimizer": self._weight_optimizer.state_dict(),
-                "steps": self.weight_steps,
-            },
+            "weights": weights if folder is None else self._store.pack(weights, folder, self.weight_steps),
             "architecture": {
                 "theta": [parameter.detach() for parameter in self.theta.parameters],
                 "optimizer": self._architecture_optimizer.state_dict(),
@@ -304,9 +321,12 @@ class Search:
             },
         }
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on where another search of the same model, strategy and settings was when it gave its `state`."""
-        self.adopt_weights(state["weights"])
+    def restore(self, state: Mapping[str, Any], folder: Path | None = None) -> None:
+        """Go on where another search of the same model, strategy and settings was when it gave its `state`.
+
+        folder: the one that `state` was given, if any. The two searches may keep their weights in different stores.
+        """
+        self.adopt_weights(state["weights"], folder)
         state = copy.deepcopy(state["architecture"])
         for parameter, saved in zip(self.theta.parameters, state["theta"], strict=True):
             parameter.data.copy_(saved)
@@ -317,13 +337,21 @@ class Search:
         self.process_best = None if best is None else ProcessBest(Architecture(best[0]), best[1])
         self.architecture_steps = state["steps"]
 
-    def adopt_weights(self, weights: Mapping[str, Any]) -> None:
+    def adopt_weights(self, weights: Mapping[str, Any], folder: Path | None = None) -> None:
         """Take over the weights, their optimiser and their step number: the first part of a search's `state`.
 
         Searches that share one warm-up start from it.
         """
-        self.model.load_state_dict(weights["model"])
+        if "units" not in weights:
+            self.model.load_state_dict(weights["model"])
+        elif folder is None:
+            raise ValueError("This state refers to files in its folder. Write restore(state, folder).")
+        else:
+            load_without_units(self.space, weights["model"])
         self._weight_optimizer.load_state_dict(copy.deepcopy(weights["optimizer"]))
+        self._store.settle()
+        if folder is not None and "units" in weights:
+            self._store.unpack(weights["units"], folder)
         self.weight_steps = weights["steps"]
 
     def _draw(self, logits: Tensor, phase: Phase) -> Draw:
@@ -359,7 +387,8 @@ class Search:
         """The losses of several draws on the same minibatch with the same randomness: [draws]."""
         losses = []
         for draw in draws:
-            with torch.no_grad(), self._running(draw), _still(self.space.norms(draw)):
+            held = self._store.holding(draw, training=False)
+            with held, torch.no_grad(), self._running(draw), _still(self.space.norms(draw)):
                 losses.append(self._loss(loss_of, draw, "architecture step"))
         return torch.stack(losses).to(self.theta.parameters[0].device)
 
@@ -638,12 +667,11 @@ class _Keeper:
         self._search, self._data = search, data
         self._checkpoints, self._signals = Checkpoints(folder), StopSignals()
         path = folder / "metrics.jsonl"
-        saved = self._checkpoints.latest() if resume else None
         if path.exists() and not resume:
             raise FileExistsError(
                 f"{folder} already holds the records of a search. Give another folder, or resume=True to go on."
             )
-        self._lines = 0 if saved is None else self._go_on(saved)
+        self._lines = self._go_on() if resume else 0
         self._journal = Journal(path, keep=self._lines)
 
     def __enter__(self) -> Self:
@@ -670,13 +698,22 @@ class _Keeper:
     def _save(self) -> None:
         state = {
             "settings": self._search.settings(),
-            "search": self._search.state(),
+            "search": self._search.state(self.folder),
             "data": [list(data.position) for data in self._data],
             "lines": self._lines,
         }
         self._checkpoints.save(state, self._search.weight_steps)
 
-    def _go_on(self, saved: dict[str, Any]) -> int:
+    def _go_on(self) -> int:
+        """Take the newest state that is whole; returns how many lines of the journal there were then."""
+        for saved in self._checkpoints.newest_first():
+            try:
+                return self._restore(saved)
+            except DamagedCheckpoint as error:
+                warnings.warn(f"{error} Going on from an earlier checkpoint.", stacklevel=2)
+        return 0
+
+    def _restore(self, saved: dict[str, Any]) -> int:
         now, before = self._search.settings(), saved["settings"]
         changed = [
             f"{key} is {now[key]} now and was {before.get(key)}" for key in now if now[key] != before.get(key)
@@ -685,7 +722,7 @@ class _Keeper:
             raise ValueError(
                 f"{self.folder} holds a search with other settings: {'; '.join(changed)}. Give another folder."
             )
-        self._search.restore(saved["search"])
+        self._search.restore(saved["search"], self.folder)
         for data, (passes, number) in zip(self._data, saved["data"], strict=True):
             data.enter((passes, number))
         return int(saved["lines"])
