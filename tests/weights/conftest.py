@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from advnas import Choice, Search, Zero
+from advnas import Choice, Search, Task, Zero
 
 MOMENTUM = partial(torch.optim.SGD, lr=0.05, momentum=0.9, nesterov=True, weight_decay=1e-3)
 
@@ -89,9 +89,19 @@ def assert_equal(one, other):
             assert value == theirs[key], key
 
 
+def task():
+    """Three minibatches an epoch, of which each is its seed."""
+    return Task(training=[0, 1, 2], validation=[3, 4, 5], loss=loss_of)
+
+
 @pytest.fixture(scope="session")
 def lab():
     """A network with all kinds of candidates, searches of it, and how to compare them."""
     return SimpleNamespace(
-        network=network, loss_of=loss_of, search_with=search_with, take_steps=take_steps, assert_equal=assert_equal
+        network=network,
+        loss_of=loss_of,
+        task=task,
+        search_with=search_with,
+        take_steps=take_steps,
+        assert_equal=assert_equal,
     )
