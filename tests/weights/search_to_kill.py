@@ -42,7 +42,7 @@ def main(folder, epochs, *moments):
     for moment in moments:
         child = os.fork()
         if child == 0:
-            search = search_with(weights.Disk(9000), steps=None)
+            search = search_with(weights.Disk(600_000), steps=None)
             arm(moment)
             search.run(task(), epochs=int(epochs), warmup=1, folder=Path(folder) / moment)
             os._exit(0)

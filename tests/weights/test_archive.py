@@ -10,7 +10,7 @@ import torch
 from advnas import weights
 from advnas.checkpoint import load_checkpoint
 
-BUDGET = 9000
+BUDGET = 600_000
 EPOCHS = 4
 
 

@@ -9,12 +9,10 @@ from torch import nn
 from advnas import Choice, NonFiniteLoss, Search, strategies, weights
 from advnas.strategies.darts import Darts
 
-TIGHT = (
-    9000  # bytes: less than all candidates of the laboratory's network, more than any draw of one operation each
-)
+TIGHT = 600_000  # less than all candidates of the laboratory's network, more than one draw
 STORES = {
     "host": weights.Host,
-    "disk": partial(weights.Disk, "1MB"),
+    "disk": partial(weights.Disk, "4MB"),
     "tight disk": partial(weights.Disk, TIGHT),
 }
 OPTIMIZERS = {
@@ -36,7 +34,7 @@ def store(request):
 @pytest.mark.parametrize("name", ["host", "disk"])
 @pytest.mark.parametrize("strategy", [*strategies.names(), Darts(second_order=True)], ids=str)
 def test_every_strategy_is_bit_identical_to_a_resident_search(lab, name, strategy):
-    budget = {"memory_budget": "1MB"} if name == "disk" else {}
+    budget = {"memory_budget": "4MB"} if name == "disk" else {}
     resident, other = lab.search_with("resident", strategy), lab.search_with(name, strategy, **budget)
     for search in (resident, other):
         lab.take_steps(search, 4)

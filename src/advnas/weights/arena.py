@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 _ALIGNMENT = 64  # that of torch's own memory, which vectorised kernels like
+_NEIGHBOURHOOD = 2**16  # bytes that Linux maps at once around a page that is read
 _SMALLEST, _LARGEST = 2**22, 2**30  # sizes of mappings; each is as large as all before it, so there are few
 
 
@@ -57,11 +58,15 @@ class Arena:
 
     def fetch(self, tensors: Iterable[Tensor]) -> None:
         """Start reading tensors from the file, where they are not in memory; does not wait for it."""
-        self._advise(tensors, mmap.MADV_WILLNEED)
+        self._advise(_ranges(tensors, mmap.PAGESIZE), mmap.MADV_WILLNEED)
+
+    def footprint(self, tensors: Iterable[Tensor]) -> int:
+        """How much memory tensors may take up while they are in use: their pages, and what is mapped with these."""
+        return sum(end - start for start, end in _ranges(tensors, _NEIGHBOURHOOD))
 
     def release(self, tensors: Iterable[Tensor]) -> None:
-        """Let go of the pages of some tensors."""
-        self._advise(tensors, mmap.MADV_DONTNEED)
+        """Let go of the pages of some tensors, and of those that were mapped with them."""
+        self._advise(_ranges(tensors, _NEIGHBOURHOOD), mmap.MADV_DONTNEED)
 
     def release_all(self) -> None:
         """Let go of all pages."""
@@ -81,6 +86,7 @@ class Arena:
         length = -(-length // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
         _reserve(self._file, self._size, length)
         pages = mmap.mmap(self._file, length, offset=self._size)
+        pages.madvise(mmap.MADV_RANDOM)  # or the kernel brings in the candidates around the drawn one
         address = torch.frombuffer(pages, dtype=torch.uint8, count=1).data_ptr()
         mapping = _Mapping(pages, address)
         self._mappings = sorted([*self._mappings, mapping], key=lambda one: one.address)
@@ -92,11 +98,12 @@ class Arena:
         mapping = self._mappings[index] if index >= 0 else None
         return mapping if mapping is not None and address < mapping.end else None
 
-    def _advise(self, tensors: Iterable[Tensor], advice: int) -> None:
-        for start, end in _page_ranges(tensors):
-            mapping = self._find(start)
-            assert mapping is not None
-            mapping.pages.madvise(advice, start - mapping.address, min(end, mapping.end) - start)
+    def _advise(self, ranges: Iterable[tuple[int, int]], advice: int) -> None:
+        for start, end in ranges:
+            for mapping in self._mappings:
+                first, last = max(start, mapping.address), min(end, mapping.end)
+                if first < last:
+                    mapping.pages.madvise(advice, first - mapping.address, last - first)
 
 
 def _reserve(file: int, start: int, length: int) -> None:
@@ -107,11 +114,10 @@ def _reserve(file: int, start: int, length: int) -> None:
         os.truncate(file, start + length)
 
 
-def _page_ranges(tensors: Iterable[Tensor]) -> Iterator[tuple[int, int]]:
-    """The addresses of all pages that hold a part of a tensor, neighbours joined."""
-    page = mmap.PAGESIZE
+def _ranges(tensors: Iterable[Tensor], grain: int) -> Iterator[tuple[int, int]]:
+    """The addresses of all grains that hold a part of a tensor, neighbours joined."""
     spans = sorted(
-        (tensor.data_ptr() // page * page, -(-(tensor.data_ptr() + tensor.nbytes) // page) * page)
+        (tensor.data_ptr() // grain * grain, -(-(tensor.data_ptr() + tensor.nbytes) // grain) * grain)
         for tensor in tensors
     )
     current: tuple[int, int] | None = None

@@ -30,8 +30,8 @@ class Disk:
             model = Net()
         search = advnas.Search(model, weights=store)
 
-    budget: how much of the candidates' weights and optimiser state may be in memory. The shared weights, the
-        gradients of one draw and the activations come on top.
+    budget: how much of the candidates' weights and optimiser state may be in memory, counted in stretches of 64 KB
+        as the kernel maps them. The shared weights, the gradients of one draw and the activations come on top.
     folder: where the scratch file is; the system's temporary folder by default. Take care that it is on a disk.
     device: where to compute; where the model is, by default.
     """
@@ -48,6 +48,7 @@ class Disk:
         self._arena = Arena(None if folder is None else Path(folder))
         self._recent: dict[str, Unit] = {}  # those in memory, the least recently drawn first
         self._changed: set[str] = set()  # since the last checkpoint
+        self._footprints: dict[tuple[str, int], int] = {}
         self._archive: Archive | None = None
 
     @contextmanager
@@ -83,8 +84,7 @@ class Disk:
         self._units = Units(space, optimizer, self._home)
         self.settle()
         self._units.move_rest(space, compute, must_leave=self._arena.holds)
-        self._arena.release_all()
-        self._recent.clear()
+        self.release()
 
     def _home(self, tensor: Tensor) -> Tensor:
         return tensor if self._arena.holds(tensor) else self._arena.place(tensor)
@@ -100,6 +100,11 @@ class Disk:
             yield
         self._make_room(0)  # the optimiser may have made new state
 
+    def release(self) -> None:
+        """Let all candidates leave memory, after something has read them all: they return when they are used."""
+        self._arena.release_all()
+        self._recent.clear()
+
     def settle(self) -> None:
         """Move new optimiser state into the file; whatever is there may have changed."""
         for unit in self._units:
@@ -112,7 +117,7 @@ class Disk:
         self._make_room(0)
 
     def _fetch(self, units: list[Unit]) -> None:
-        size = sum(unit.bytes for unit in units)
+        size = sum(map(self._footprint, units))
         if size > self.budget:
             raise ValueError(
                 f"One draw needs {format_size(size)} of the candidates' weights and optimiser state, and "
@@ -126,13 +131,20 @@ class Disk:
 
     def _make_room(self, size: int) -> None:
         """Let go of units until so many bytes can come in; never of those that are in use."""
-        held = sum(unit.bytes for unit in self._recent.values())
+        held = sum(map(self._footprint, self._recent.values()))
         for name, unit in list(self._recent.items()):
             if held + size <= self.budget:
                 return
             if not unit.away:
                 self._arena.release(unit.homes)
-                held -= self._recent.pop(name).bytes
+                held -= self._footprint(self._recent.pop(name))
+
+    def _footprint(self, unit: Unit) -> int:
+        """Looked up by name and size: it changes only when the optimiser makes new state."""
+        key = unit.name, unit.bytes
+        if key not in self._footprints:
+            self._footprints[key] = self._arena.footprint(unit.homes)
+        return self._footprints[key]
 
     def pack(self, weights: Mapping[str, Any], folder: Path, step: int) -> dict[str, Any]:
         """Write the units that have changed since the last checkpoint into a file of their own."""
