@@ -46,6 +46,8 @@ class Setting:
     """What one process measures.
 
     store: "plain" trains single architectures, "resident", "host" and "disk" search, "dense" searches with darts.
+        "cold" is "disk" on a machine without memory to spare: between the steps everything is written to the disk
+        and dropped, also from the kernel's cache. The writing is not part of a step's time, the reading is.
     budget: of the disk store. limit: of the process, or None. folder: of the scratch file.
     """
 
@@ -79,7 +81,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print a list of JSON objects")
     parser.add_argument("--candidates", type=int, nargs="+", default=[4, 16, 64])
-    parser.add_argument("--stores", nargs="+", default=["plain", "resident", "host", "disk", "dense"])
+    parser.add_argument("--stores", nargs="+", default=["plain", "resident", "host", "disk", "cold", "dense"])
     parser.add_argument("--large", action="store_true", help="a parent of more than 8 GB inside 2 GB")
     parser.add_argument("--limit", default="2GB", help="of the disk search in --large")
     parser.add_argument("--folder", default=None, help="for the scratch file; on a disk, not in memory")
@@ -98,8 +100,7 @@ def plan(options: argparse.Namespace) -> Iterator[Setting]:
         large = replace(LARGE, **given)
         yield replace(large, store="plain")
         yield replace(large, store="disk", limit=options.limit)
-        if "resident" in options.stores:
-            yield replace(large, store="resident")
+        yield from (replace(large, store=store) for store in ("cold", "resident") if store in options.stores)
         return
     for candidates in options.candidates:
         for store in options.stores:
@@ -199,7 +200,9 @@ def measure_search(setting: Setting) -> Row:
     loss_of = make_loss(setting)
     weight_steps, architecture_steps = [], []
     for _ in range(setting.steps):
+        chill(setting, store)
         weight_steps.append(seconds(lambda: search.weight_step(loss_of)))
+        chill(setting, store)
         architecture_steps.append(seconds(lambda: search.architecture_step(loss_of)))
     tail = len(weight_steps) // 4  # the first steps load code and make optimiser state
     size, checksum = weigh(search, store)
@@ -215,8 +218,13 @@ def measure_search(setting: Setting) -> Row:
     }
 
 
+def chill(setting: Setting, store: weights.Store) -> None:
+    if setting.store == "cold" and isinstance(store, weights.Disk):
+        store.release(cached=False)
+
+
 def make_store(setting: Setting) -> weights.Store:
-    if setting.store == "disk":
+    if setting.store in ("disk", "cold"):
         return weights.Disk(setting.budget, folder=setting.folder)
     return weights.Host() if setting.store == "host" else weights.Resident()
 
@@ -269,7 +277,7 @@ def add_ratios(rows: list[Row]) -> None:
                     continue
                 row[f"weight_step_to_{name}"] = round(row["weight_step"] / other["weight_step"], 3)
                 row[f"memory_to_{name}"] = round(row["peak_resident_MB"] / other["peak_resident_MB"], 3)
-                if name == "resident" and row["store"] in ("host", "disk"):
+                if name == "resident" and row["store"] in ("host", "disk", "cold"):
                     row["identical_to_resident"] = row["checksum"] == other["checksum"]
 
 

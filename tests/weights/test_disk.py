@@ -118,3 +118,17 @@ def test_shared_weights_leave_the_file_when_the_search_is_made(lab):
     Search(model, weights=store)
     assert not any(store._arena.holds(tensor) for tensor in (model.stem.weight, model.last.weight))
     assert store._arena.holds(model.body[0].candidates[0][0].weight)
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_what_was_released_returns(lab, cached):
+    store, resident = weights.Disk("4MB"), lab.search_with("resident")
+    search = lab.search_with(store)
+    for one in (search, resident):
+        lab.take_steps(one, 2)
+    before = resident_bytes()
+    store.release(cached=cached)
+    assert resident_bytes() < before
+    for one in (search, resident):
+        lab.take_steps(one, 2, start=2)
+    lab.assert_equal(search, resident)

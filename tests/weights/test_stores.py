@@ -134,3 +134,9 @@ def test_what_cannot_work_is_said(lab, options, message):
 def test_a_class_is_no_store(lab):
     with pytest.raises(TypeError, match=r"Write for example Host\(\.\.\.\)"):
         Search(lab.network(), weights=weights.Host)
+
+
+def test_a_store_keeps_the_candidates_of_one_search(lab, store):
+    lab.search_with(store)
+    with pytest.raises(ValueError, match=r"already keeps the candidates of a search\. Make a new one"):
+        lab.search_with(store)

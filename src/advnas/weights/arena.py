@@ -73,6 +73,13 @@ class Arena:
         for mapping in self._mappings:
             mapping.pages.madvise(mmap.MADV_DONTNEED)
 
+    def drop(self) -> None:
+        """Let go of all pages, write them to the disk, and ask the kernel to keep no copies either."""
+        self.release_all()
+        os.fsync(self._file)
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)
+
     def _allocate(self, size: int) -> Tensor:
         mapping = self._last
         if mapping is None or mapping.used + size > len(mapping.pages):

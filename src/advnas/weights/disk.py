@@ -16,7 +16,7 @@ from advnas.space import SearchSpace
 from advnas.weights.archive import Archive, Manifest, read_units, without
 from advnas.weights.arena import Arena
 from advnas.weights.sizes import format_size, parse_size
-from advnas.weights.units import Unit, Units
+from advnas.weights.units import Unit, Units, check_unused
 
 
 class Disk:
@@ -78,6 +78,7 @@ class Disk:
 
     def attach(self, space: SearchSpace, optimizer: Optimizer) -> None:
         """Move the candidates into the file, one by one, and the rest to the device."""
+        check_unused(self)
         compute = torch.device(self._device or space.device)
         self._elsewhere = None if compute.type == "cpu" else compute
         self._optimizer = optimizer
@@ -100,10 +101,16 @@ class Disk:
             yield
         self._make_room(0)  # the optimiser may have made new state
 
-    def release(self) -> None:
-        """Let all candidates leave memory, after something has read them all: they return when they are used."""
-        self._arena.release_all()
+    def release(self, *, cached: bool = True) -> None:
+        """Let all candidates leave memory, after something has read them all: they return when they are used.
+
+        cached: whether the kernel may keep what it has of the file; else the next draw is read from the disk.
+        """
         self._recent.clear()
+        if cached:
+            self._arena.release_all()
+        else:
+            self._arena.drop()
 
     def settle(self) -> None:
         """Move new optimiser state into the file; whatever is there may have changed."""

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from advnas.architecture import Draw
 from advnas.space import SearchSpace
 from advnas.weights.archive import Manifest, read_units
-from advnas.weights.units import Units
+from advnas.weights.units import Units, check_unused
 
 
 class Host:
@@ -29,6 +29,7 @@ class Host:
 
     def attach(self, space: SearchSpace, optimizer: Optimizer) -> None:
         """Bring the candidates home, one by one, and the rest to the device."""
+        check_unused(self)
         self._compute = torch.device(self._device or space.device)
         self._optimizer = optimizer
         self._units = Units(space, optimizer, _in_host_memory)

@@ -137,6 +137,15 @@ def _storage(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
+def check_unused(store: object) -> None:
+    """A store knows the units of one search."""
+    if hasattr(store, "_units"):
+        raise ValueError(
+            f"This {type(store).__name__} store already keeps the candidates of a search. Make a new one for every "
+            "search."
+        )
+
+
 class Units:
     """All units of a search, at home between the steps."""
 
