@@ -11,7 +11,7 @@ import advnas
 
 SOURCE = Path(advnas.__file__).parent
 MODULES = sorted(SOURCE.rglob("*.py"))
-CHAIN = ("architecture", "gates", "choice", "distribution", "space", "strategies", "search")
+CHAIN = ("architecture", "gates", "choice", "distribution", "space", "weights", "strategies", "search")
 UP_TO_CHOICE = set(CHAIN[: CHAIN.index("choice") + 1])
 UP_TO_SEARCH = {*CHAIN, "spaces", "tasks", "retrain", "derive"}
 LEAVES = {

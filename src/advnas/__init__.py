@@ -8,7 +8,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from advnas import strategies
+    from advnas import strategies, weights
     from advnas.architecture import Architecture, Draw
     from advnas.choice import Choice, Zero
     from advnas.distribution import Distribution
@@ -34,7 +34,7 @@ _HOMES = {
     "Zero": "choice",
 }
 
-_ROOMS = ("checkpoint", "derive", "export", "retrain", "strategies", "tasks", "testing")
+_ROOMS = ("checkpoint", "derive", "export", "retrain", "strategies", "tasks", "testing", "weights")
 
 __all__ = [
     "Architecture",
@@ -50,6 +50,7 @@ __all__ = [
     "Task",
     "Zero",
     "strategies",
+    "weights",
 ]
 
 

@@ -76,6 +76,8 @@ def enter_checkpoint(path: Path, go_on: GoOn) -> None:
 def _hand_over(path: Path, state: dict[str, Any], go_on: GoOn) -> None:
     try:
         go_on(state)
+    except DamagedCheckpoint:
+        raise
     except ValueError as error:
         raise ValueError(
             f"{path} was saved by something else than what is to go on from it: {error}. Nothing was changed. "
@@ -97,39 +99,42 @@ class Checkpoints:
 
     def latest(self) -> dict[str, Any] | None:
         """The newest state that is whole; None if nothing was saved, an error if all that was saved is damaged."""
-        found = self._newest()
-        return None if found is None else found[1]
+        found: list[dict[str, Any]] = []
+        self._try(found.append)
+        return found[0] if found else None
 
     def resume(self, go_on: GoOn) -> bool:
-        """Go on from the newest state that is whole; False if nothing was saved. An error names the file."""
-        found = self._newest()
-        if found is not None:
-            _hand_over(*found, go_on)
+        """Go on from the newest state that is whole; False if nothing was saved. An error names the file.
+
+        go_on may raise DamagedCheckpoint too: where a state refers to further files, only it can tell.
+        """
+        resumed = self._try(go_on)
         clear_drafts(self.folder)
-        return found is not None
+        return resumed
 
     def clear(self) -> None:
         """The run is over; its result stands elsewhere."""
         for path in self._paths():
             path.unlink()
 
-    def _newest(self) -> tuple[Path, dict[str, Any]] | None:
-        damaged = []
+    def _try(self, go_on: GoOn) -> bool:
+        """Go on from the newest one that is whole; to start over where none is would be to lose the run."""
+        damaged: list[DamagedCheckpoint] = []
         for path in reversed(self._paths()):
             try:
-                found = path, load_checkpoint(path)
+                enter_checkpoint(path, go_on)
             except DamagedCheckpoint as error:
                 damaged.append(error)
                 continue
             for problem in damaged:
                 warnings.warn(f"{problem} Going on from an earlier one.", stacklevel=4)
-            return found
-        if damaged:  # to start over would be to lose the run
+            return True
+        if damaged:
             raise DamagedCheckpoint(
                 f"No checkpoint in {self.folder} can be read: {' '.join(map(str, damaged))} Without them the run "
                 "starts over."
             )
-        return None
+        return False
 
     def _paths(self) -> list[Path]:
         return sorted(self.folder.glob("checkpoint-*.pt"))

@@ -25,6 +25,7 @@ from advnas.space import Run, SearchSpace
 from advnas.strategies import Feedback, Phase, State, Strategy
 from advnas.tasks import Task
 from advnas.tasks.replay import Replay
+from advnas.weights import Store, load_without_units, make_store
 
 LossOf = Callable[[nn.Module], Tensor]
 OptimizerOf = Callable[[list[nn.Parameter]], Optimizer]
@@ -93,6 +94,9 @@ class Search:
     weight_optimizer, architecture_optimizer: called with the parameters; the defaults are the paper's.
     annealing: maps progress in [0, 1] to a factor on both learning rates.
     weight_clip, architecture_clip: largest gradient norm, or None.
+    weights: where the candidates that are not drawn live: "resident", "host", "disk" or a store of
+        `advnas.weights`. It makes no difference to the results.
+    memory_budget: with "disk", how much of the candidates may be in memory at a time, such as "2GB".
     seed: of everything random here. Each step also seeds torch's global generator for the time of its own
         forward pass (dropout and the like) and restores it, so a step's randomness depends on nothing else.
     """
@@ -110,6 +114,8 @@ class Search:
         annealing: Callable[[float], float] = cosine,
         weight_clip: float | None = 1.0,
         architecture_clip: float | None = 1.0,
+        weights: str | Store = "resident",
+        memory_budget: int | str | None = None,
         seed: int = 0,
     ) -> None:
         if schedule not in ("alternate", "joint"):
@@ -128,14 +134,16 @@ class Search:
         self.set_length(steps, warmup)
         self.weight_optimizer, self.weight_clip, self.annealing = weight_optimizer, weight_clip, annealing
         self._architecture_clip = architecture_clip
-        weights = list(model.parameters())
-        if not weights:
+        parameters = list(model.parameters())
+        if not parameters:
             raise ValueError(
                 f"{type(model).__name__} has no weights, so there is nothing to train while searching. Put the "
                 "Choice into a module with some."
             )
-        self._weight_optimizer = weight_optimizer(weights)
+        self._weight_optimizer = weight_optimizer(parameters)
         self._architecture_optimizer = architecture_optimizer(self.theta.parameters)
+        self._store = make_store(weights, memory_budget)
+        self._store.attach(self.space, self._weight_optimizer)
         self._initial_rates = [
             [group["lr"] for group in optimizer.param_groups]
             for optimizer in (self._weight_optimizer, self._architecture_optimizer)
@@ -171,14 +179,15 @@ class Search:
 
     def derive(self, architecture: Architecture | None = None, *, fresh: int | None = None) -> nn.Module:
         """A plain module of the given architecture, the most likely one by default; see `SearchSpace.derive`."""
-        return self.space.derive(self.argmax() if architecture is None else architecture, fresh=fresh)
+        plain = self.space.derive(self.argmax() if architecture is None else architecture, fresh=fresh)
+        return plain.to(self.space.device)  # candidates may have been elsewhere
 
     def weight_step(self, loss_of: LossOf) -> Step:
         """Algorithm 1, lines 2-5: draw an architecture and take one step of its weights."""
         phase = Phase.WARMUP if self.weight_steps < self._warmup else Phase.WEIGHTS
         draw = self._draw(self.theta.logits(), phase).detached()
         parameters = self.space.parameters(draw)
-        with self._collecting(parameters):
+        with self._store.holding(draw, training=True), self._collecting(parameters):
             with self._running(draw), _restored_on_failure(self.space.norms(draw)):
                 loss = self._loss(loss_of, draw, "weight step")
                 _accumulate(loss, parameters)
@@ -194,16 +203,18 @@ class Search:
         """
         logits = self.theta.logits()
         draw = self._draw(logits, Phase.ARCHITECTURE)
-        with (
-            self._running(draw) as run,
-            _frozen(self.space.parameters(draw)),
-            _still(self.space.norms(draw)),
-            torch.set_grad_enabled(draw.weights.requires_grad),
-        ):
-            loss = self._loss(loss_of, draw, "architecture step")
-            # Gates only: the gradients of the weights are never formed.
-            slope = _slope(_gradients(loss, [draw.weights])[0], draw)
-        return self._learn("architecture step", logits, draw, loss, slope, run.reached, loss_of, training_loss_of)
+        with self._store.holding(draw, training=False):
+            with (
+                self._running(draw) as run,
+                _frozen(self.space.parameters(draw)),
+                _still(self.space.norms(draw)),
+                torch.set_grad_enabled(draw.weights.requires_grad),
+            ):
+                loss = self._loss(loss_of, draw, "architecture step")
+                # Gates only: the gradients of the weights are never formed.
+                slope = _slope(_gradients(loss, [draw.weights])[0], draw)
+            step, reached = "architecture step", run.reached
+            return self._learn(step, logits, draw, loss, slope, reached, loss_of, training_loss_of)
 
     def joint_step(self, loss_of: LossOf) -> Step:
         """One forward and one backward pass for both: the weight gradients and the slopes of the gates."""
@@ -211,7 +222,7 @@ class Search:
         draw = self._draw(logits, Phase.ARCHITECTURE)
         parameters = self.space.parameters(draw)
         leaf = draw.weights.detach().requires_grad_(draw.weights.requires_grad)  # theta's own graph comes later
-        with self._collecting(parameters):
+        with self._store.holding(draw, training=True), self._collecting(parameters):
             with self._running(replace(draw, weights=leaf)) as run, _restored_on_failure(self.space.norms(draw)):
                 loss = self._loss(loss_of, draw, "joint step")
                 _accumulate(loss, [leaf, *parameters] if leaf.requires_grad else parameters)
@@ -304,44 +315,84 @@ class Search:
             "decisions": {decision.name: list(decision.operations) for decision in self.space.decisions},
         }
 
-    def state(self) -> dict[str, Any]:
-        """Everything that decides how the search goes on, in two parts; see `save_checkpoint`."""
-        best = self.process_best
+    def state(self, folder: Path | None = None) -> dict[str, Any]:
+        """Everything that decides how the search goes on, in two parts; see `save_checkpoint`.
+
+        folder: where the state will be kept. A disk store then writes what has changed since the last time into a
+        file of its own there, and the state refers to it.
+        """
+        weights = {
+            "model": self.model.state_dict(),
+            "optimizer": self._weight_optimizer.state_dict(),
+            "steps": self.weight_steps,
+        }
         return {
-            "weights": {
-                "model": self.model.state_dict(),
-                "optimizer": self._weight_optimizer.state_dict(),
-                "steps": self.weight_steps,
-            },
-            "architecture": {
-                "theta": [parameter.detach() for parameter in self.theta.parameters],
-                "optimizer": self._architecture_optimizer.state_dict(),
-                "strategy": self._state,
-                "generator": self._generator.get_state(),
-                "process_best": None if best is None else [dict(best.architecture), best.loss],
-                "steps": self.architecture_steps,
-            },
+            "weights": weights if folder is None else self._store.pack(weights, folder, self.weight_steps),
+            "architecture": self._architecture_state(),
         }
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def _architecture_state(self) -> dict[str, Any]:
+        best = self.process_best
+        return {
+            "theta": [parameter.detach() for parameter in self.theta.parameters],
+            "optimizer": self._architecture_optimizer.state_dict(),
+            "strategy": self._state,
+            "generator": self._generator.get_state(),
+            "process_best": None if best is None else [dict(best.architecture), best.loss],
+            "steps": self.architecture_steps,
+        }
+
+    def restore(self, state: Mapping[str, Any], folder: Path | None = None) -> None:
         """Go on where another search of the same model, strategy and settings was when it gave its `state`.
 
-        A state that cannot be of such a search is refused with ValueError, and the search is as it was.
+        folder: the one that `state` was given, if any. The two searches may keep their weights in different stores.
+        A state that cannot be of such a search is refused with ValueError, and the search is as it was; where
+        candidates lie in files, which are read one after the other, some may have been taken over by then.
         """
-        take_over(state, now=self.state(), put=self._put, moved=self._moved)
+        if "units" in state.get("weights", {}):
+            self._restore_units(state, folder)
+        else:
+            take_over(state, now=self.state(), put=self._put, moved=self._moved)
 
-    def adopt_weights(self, weights: Mapping[str, Any]) -> None:
+    def adopt_weights(self, weights: Mapping[str, Any], folder: Path | None = None) -> None:
         """Take over the weights, their optimiser and their step number: the first part of a search's `state`.
 
         Searches that share one warm-up start from it.
         """
-        self.restore({"weights": weights, "architecture": copy.deepcopy(self.state()["architecture"])})
+        if "units" in weights:
+            self._adopt_units(weights, folder)
+        else:
+            self.restore({"weights": weights, "architecture": copy.deepcopy(self._architecture_state())})
+
+    def _restore_units(self, state: Mapping[str, Any], folder: Path | None) -> None:
+        check_form(state, [{"weights": {}, "architecture": {}}], "state")
+        self._adopt_units(state["weights"], folder)  # first: a damaged file of units must leave theta as it was
+        take_over(
+            state["architecture"],
+            now=self._architecture_state(),
+            put=self._put_architecture,
+            moved=self._moved_architecture,
+        )
+
+    def _adopt_units(self, weights: Mapping[str, Any], folder: Path | None) -> None:
+        if folder is None:
+            raise ValueError("This state refers to files in its folder. Write restore(state, folder).")
+        check_form(weights, [{"model": {}, "optimizer": {}, "steps": 0, "units": {}}], "weights")
+        load_without_units(self.space, weights["model"])
+        put_optimizer(self._weight_optimizer, weights["optimizer"])
+        self._store.settle()
+        self._store.unpack(weights["units"], folder)
+        self.weight_steps = check_count("weights.steps", weights["steps"], least=0)
 
     def _put(self, state: Mapping[str, Any]) -> None:
-        weights, architecture = state["weights"], state["architecture"]
+        weights = state["weights"]
         self.model.load_state_dict(weights["model"])
         put_optimizer(self._weight_optimizer, weights["optimizer"])
+        self._store.settle()
         self.weight_steps = check_count("weights.steps", weights["steps"], least=0)
+        self._put_architecture(state["architecture"])
+
+    def _put_architecture(self, architecture: Mapping[str, Any]) -> None:
         for parameter, saved in zip(self.theta.parameters, architecture["theta"], strict=True):
             parameter.data.copy_(saved)
         put_optimizer(self._architecture_optimizer, architecture["optimizer"])
@@ -358,15 +409,17 @@ class Search:
 
     def _moved(self) -> dict[str, Any]:
         """A state in which all parts have taken a step, wherever it leads: what any state is built like."""
+        architecture = self._moved_architecture()
+        blank_step(self._weight_optimizer)
+        return self.state() | {"architecture": architecture}
+
+    def _moved_architecture(self) -> dict[str, Any]:
         logits = self.theta.logits()
         draw = self.strategy.draw(logits, self._state, Phase.ARCHITECTURE, 0.0, generator(0))
         with torch.no_grad():
             _, strategy = self.strategy.gradient(_blank(draw), draw, logits, self._state)
-        for optimizer in (self._weight_optimizer, self._architecture_optimizer):
-            blank_step(optimizer)
-        state = self.state()
-        state["architecture"] |= {"strategy": strategy, "process_best": [dict(self.argmax()), 0.0]}
-        return state
+        blank_step(self._architecture_optimizer)
+        return self._architecture_state() | {"strategy": strategy, "process_best": [dict(self.argmax()), 0.0]}
 
     def _draw(self, logits: Tensor, phase: Phase) -> Draw:
         progress = self._progress(self.architecture_steps, warmup=self._warmup)
@@ -401,7 +454,8 @@ class Search:
         """The losses of several draws on the same minibatch with the same randomness: [draws]."""
         losses = []
         for draw in draws:
-            with torch.no_grad(), self._running(draw), _still(self.space.norms(draw)):
+            held = self._store.holding(draw, training=False)
+            with held, torch.no_grad(), self._running(draw), _still(self.space.norms(draw)):
                 losses.append(self._loss(loss_of, draw, "architecture step"))
         return torch.stack(losses).to(self.theta.parameters[0].device)
 
@@ -721,7 +775,7 @@ class _Keeper:
         self._journal.sync()  # a checkpoint must not know of lines that a power cut takes away
         state = {
             "settings": self._search.settings(),
-            "search": self._search.state(),
+            "search": self._search.state(self.folder),
             "data": [list(data.position) for data in self._data],
             "lines": self._lines,
         }
@@ -741,5 +795,5 @@ class _Keeper:
         for data, (passes, number) in zip(self._data, saved["data"], strict=True):
             data.enter((check_count("a pass", passes, least=0), check_count("a position", number, least=0)))
         lines = check_count("lines", saved["lines"], least=0)
-        self._search.restore(saved["search"])
+        self._search.restore(saved["search"], self.folder)
         self._lines = lines

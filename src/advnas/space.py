@@ -57,7 +57,7 @@ class SearchSpace:
             )
         self.decisions = tuple(_tie(name, choices) for name, choices in groups.items())
         self.sizes = tuple(len(decision.operations) for decision in self.decisions)
-        self._shared, self._owned = _owners(model, self.decisions)
+        self.shared, self.owned = _owners(model, self.decisions)
         for decision in self.decisions:
             for choice in decision.choices:
                 choice.junction = decision.choices[0].junction
@@ -144,8 +144,8 @@ class SearchSpace:
 
     @property
     def device(self) -> torch.device:
-        """Where the model lives."""
-        parameter = next(self.model.parameters(), None)
+        """Where the model is computed; candidates may live elsewhere while they are not drawn."""
+        parameter = next(iter(self.shared.weights), next(self.model.parameters(), None))
         return torch.device("cpu") if parameter is None else parameter.device
 
     @property
@@ -178,7 +178,7 @@ class SearchSpace:
         return [norm for holding in self._holdings(draw) for norm in holding.norms if norm.track_running_stats]
 
     def _holdings(self, draw: Draw) -> list["Holding"]:
-        return [self._shared, *(self._owned[tuple(place)] for place in draw.active.nonzero().tolist())]
+        return [self.shared, *(self.owned[tuple(place)] for place in draw.active.nonzero().tolist())]
 
     def mismatch(self, attempt: Callable[[], object]) -> str | None:
         """Explain a forward pass that failed: which candidates of a choice disagree about their output shape.
