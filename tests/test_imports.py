@@ -25,7 +25,8 @@ LEAVES = {
 MAY_IMPORT = {
     **{name: set(CHAIN[:place]) for place, name in enumerate(CHAIN)},
     **{name: set() for name in LEAVES},
-    "search": {*CHAIN, "tasks"},
+    "preflight": {"architecture", "gates", "choice", "distribution", "space"},
+    "search": {*CHAIN, "preflight", "tasks"},
     "retrain": {*CHAIN, "tasks"},
     "derive": {*CHAIN, "tasks"},
     "export": {*CHAIN, "tasks", "derive", "retrain"},

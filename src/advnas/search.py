@@ -19,6 +19,7 @@ from advnas import strategies
 from advnas.architecture import Architecture, Draw
 from advnas.checkpoint import Checkpoints, Journal, StopSignals, write_atomically
 from advnas.distribution import Distribution, Theta
+from advnas.preflight import Plan, measure
 from advnas.randomness import generator, seed_of
 from advnas.restoring import blank_step, check_form, put_optimizer, take_over
 from advnas.space import Run, SearchSpace
@@ -303,6 +304,11 @@ class Search:
         if steps is not None and check_count("steps", steps) <= warmup:
             raise ValueError(f"warmup must leave steps for theta: it is {warmup} of {steps}.")
         self._steps, self._warmup = steps, warmup
+
+    def plan(self, loss_of: LossOf) -> Plan:
+        """What the search will need: memory of a step and seconds of a pass, measured; nothing is changed."""
+        with self._step_randomness():
+            return measure(self.space, loss_of, self.weight_optimizer)
 
     def settings(self) -> dict[str, Any]:
         """What must be the same where a search goes on."""

@@ -55,6 +55,13 @@ def test_cifar10_is_augmented_for_training_and_not_for_the_test(monkeypatch):
     assert len(task.test) == 3
 
 
+@pytest.mark.parametrize(("space", "decisions"), [("nasbench201", 6), ("darts", 28), ("mobile", 21)])
+def test_every_space_for_images_takes_digits(space, decisions):
+    search, task = digits("random", 0, space=space, batch=4)
+    assert len(search.space.decisions) == decisions
+    assert search.weight_step(lambda model: task.loss(model, next(iter(task.training)))).loss > 0
+
+
 def test_a_space_nobody_knows_is_told():
-    with pytest.raises(ValueError, match="must be nasbench201, got 'darts201'"):
+    with pytest.raises(ValueError, match="must be one of nasbench201, darts, mobile, got 'darts201'"):
         digits("random", 0, space="darts201")

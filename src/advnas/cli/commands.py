@@ -186,6 +186,8 @@ class Search:
     """cpu, cuda, cuda:1, mps; cpu if not given."""
     precision: _Text = None
     """float32, bfloat16 or float16; float32 if not given."""
+    plan: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Tell memory, time and whether it fits, measured on a few minibatches, and run nothing."""
     json: Annotated[bool, arg(help_behavior_hint="")] = False
     """Print one JSON object on standard output."""
 

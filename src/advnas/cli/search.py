@@ -3,7 +3,7 @@
 import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +15,10 @@ from advnas.cli.progress import study_progress
 if TYPE_CHECKING:
     from rich.console import Console
 
+    import advnas
     from advnas.experiments.entry import EntryExperiment
     from advnas.experiments.experiment import Experiment
+    from advnas.preflight import Plan
     from advnas.reports.study import Run, Study
     from advnas.reports.verdict import Remark
 
@@ -47,7 +49,10 @@ def run_search(asked: Search) -> None:
     processes = check_count("--jobs", 2 if asked.jobs is None else asked.jobs)
     experiment = _experiment(asked, options)
     experiment.check()
-    experiment.make_search(strategy, first)  # what would stop every run shall stop before the first
+    search = experiment.make_search(strategy, first)  # what would stop every run shall stop before the first
+    if asked.plan:
+        _show_plan(experiment, search, first, count, processes, as_json=asked.json)
+        return
     claim_folder(folder, experiment.name, experiment.settings)
     write_atomically(folder / _ASKED, written(asked, options))
     names = list(dict.fromkeys((strategy, "random")))
@@ -58,6 +63,47 @@ def run_search(asked: Search) -> None:
     except SearchStopped as stopped:
         raise SearchStopped(f"{stopped} Go on with: advnas search --resume --folder {folder}") from None
     _present(folder, strategy, as_json=asked.json)
+
+
+def _show_plan(
+    experiment: "Experiment", search: "advnas.Search", seed: int, seeds: int, processes: int, *, as_json: bool
+) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from advnas.weights.sizes import format_size
+
+    plan = search.plan(experiment.make_data(seed).losses(search)[0])
+    length = experiment.length
+    passes = length.turns + length.turns - length.warmup_turns
+    total = 2 * seeds * passes * plan.pass_seconds / processes
+    rows: dict[str, Any] = {
+        "parameters": f"{plan.parameters:,}",
+        "weights of all candidates": format_size(plan.weights),
+        "weights of one architecture": format_size(plan.weights_of_one),
+        "optimiser state": f"{plan.optimizer_factor:.3g} bytes a byte of weights",
+        "activations of one architecture": format_size(plan.activations),
+        "peak of a sparse step": _told(plan.sparse_peak, plan),
+        "peak with weights='host' or 'disk'": _told(plan.stored_peak, plan),
+        "peak of a dense step, at most": _told(plan.dense_peak, plan),
+        "a forward and a backward pass": f"{plan.pass_seconds:.3g} s",
+        "turns of a search": str(length),
+        "all searches": f"about {total / 60:.0f} min without retraining, with {processes} at a time",
+    }
+    table = Table("what", "how much", title="Before anything runs")
+    for name, value in rows.items():
+        table.add_row(name, value)
+    if as_json:
+        peaks = {name: getattr(plan, name) for name in ("sparse_peak", "stored_peak", "dense_peak")}
+        print(json.dumps(asdict(plan) | peaks | {"search_seconds": total}, indent=1))
+    Console(stderr=as_json).print(table)
+
+
+def _told(peak: int, plan: "Plan") -> str:
+    from advnas.weights.sizes import format_size
+
+    fits = {True: "fits", False: "does not fit", None: "cannot tell whether it fits"}[plan.fits(peak)]
+    return f"{format_size(peak)}: {fits}"
 
 
 def _name(asked: Search) -> str:

@@ -15,6 +15,8 @@ from advnas.data_folder import data_folder
 from advnas.randomness import generator, seed_of
 from advnas.search import Search
 from advnas.spaces.convolution_cell import ConvolutionCellNetwork
+from advnas.spaces.darts import DartsNetwork
+from advnas.spaces.mobile import SMALL_IMAGES, MobileNetwork
 from advnas.tasks import Task, cifar10
 from advnas.tasks import digits as handwritten
 from advnas.tasks.image_stream import augment, normalise
@@ -131,11 +133,36 @@ def _cifar10(folder: Path, part: str) -> cifar10.Images:
 
 
 def _network(space: str, seed: int, *, inputs: int, channels: int, cells: int, zero: bool) -> nn.Module:
-    if space != "nasbench201":
-        raise ValueError(f"The space for images must be nasbench201, got {space!r}.")
+    if space not in _NETWORKS:
+        raise ValueError(f"The space for images must be one of {', '.join(_NETWORKS)}, got {space!r}.")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(seed))
-        return ConvolutionCellNetwork(inputs=inputs, channels=channels, cells=cells, zero=zero, affine=True)
+        return _NETWORKS[space](inputs, channels, cells, zero)
+
+
+def _nasbench201(inputs: int, channels: int, cells: int, zero: bool) -> nn.Module:
+    return ConvolutionCellNetwork(inputs=inputs, channels=channels, cells=cells, zero=zero, affine=True)
+
+
+def _darts(inputs: int, channels: int, cells: int, zero: bool) -> nn.Module:
+    """cells: between the two that reduce, and before and after them."""
+    return DartsNetwork(inputs=inputs, channels=channels, cells=3 * cells + 2, zero=zero, affine=True)
+
+
+def _mobile(inputs: int, channels: int, cells: int, zero: bool) -> nn.Module:
+    """channels: those of the first bottleneck, in units of 16; the layers are always the same."""
+    return MobileNetwork(
+        inputs=inputs,
+        width=channels / 16,
+        classes=10,
+        stem_stride=1,
+        stages=SMALL_IMAGES,
+        zero=zero,
+        affine=True,
+    )
+
+
+_NETWORKS = {"nasbench201": _nasbench201, "darts": _darts, "mobile": _mobile}
 
 
 def _search(
