@@ -14,11 +14,19 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 CHAIN = ("architecture", "gates", "choice", "distribution", "space", "strategies", "search")
 UP_TO_CHOICE = set(CHAIN[: CHAIN.index("choice") + 1])
 UP_TO_SEARCH = {*CHAIN, "spaces", "tasks", "retrain", "derive"}
-LEAVES = {"randomness", "checkpoint", "memory", "data_folder", "device"}  # they know nobody, and anybody may know them
+LEAVES = {
+    "randomness",
+    "checkpoint",
+    "memory",
+    "data_folder",
+    "device",
+    "processes",
+}  # they know nobody, and anybody may know them
 MAY_IMPORT = {
     **{name: set(CHAIN[:place]) for place, name in enumerate(CHAIN)},
     **{name: set() for name in LEAVES},
-    "search": {*CHAIN, "tasks"},
+    "reductions": {"architecture"},
+    "search": {*CHAIN, "reductions", "tasks"},
     "retrain": {*CHAIN, "tasks"},
     "derive": {*CHAIN, "tasks"},
     "export": {*CHAIN, "tasks", "derive", "retrain"},
