@@ -3,6 +3,7 @@
 import hashlib
 import multiprocessing
 import os
+import re
 import sys
 import threading
 import time
@@ -10,12 +11,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from multiprocessing.context import SpawnProcess
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import PrefixStore, Store, TCPStore, rendezvous  # type: ignore[attr-defined]
+
+from advnas.checkpoint import StopSignals
 
 _BUCKET = 25 * 2**20  # bytes; large enough for the wire to be busy, small beside a network
 _PATIENCE = timedelta(minutes=5)  # with a process that is alive and silent; a dead one is noticed at once
@@ -41,6 +45,15 @@ class Group:
         self.calls: Counter[str] = Counter()
         self._store = store
         self._errands = 0
+
+    def count_anew(self) -> None:
+        """Forget what was sent so far."""
+        self.sent.clear()
+        self.calls.clear()
+
+    def bytes_a_step(self) -> dict[str, float]:
+        """By purpose, the mean over the calls since the counting began."""
+        return {purpose: sent / self.calls[purpose] for purpose, sent in self.sent.items()}
 
     def sum_(self, tensors: Sequence[Tensor], purpose: str) -> None:
         """Replace every tensor by its sum over the processes; bit for bit the same on all of them."""
@@ -120,7 +133,7 @@ class Group:
                 time.sleep(_LOOK)
             word = self._store.get(name)
         except RuntimeError as error:  # rank 0 may be the one who keeps the store
-            raise RankGone(f"Rank 0 of {self.size} is gone ({_first_line(error)}).") from error
+            raise RankGone(f"Rank 0 of {self.size} is gone ({_reason(error)}).") from error
         if word != b"done":
             raise RankGone(f"Rank 0 of {self.size} failed; its own message says why.")
 
@@ -131,7 +144,7 @@ class Group:
         except RuntimeError as error:
             missing = self._missing()
             who = f"Rank {' and rank '.join(map(str, missing))} of {self.size}" if missing else "The connection"
-            raise RankGone(f"{who} is gone ({_first_line(error)}).") from error
+            raise RankGone(f"{who} is gone ({_reason(error)}).") from error
 
     def _missing(self) -> list[int]:
         """Who does not answer. Everybody who notices the loss comes here, and leaves a sign for the others."""
@@ -161,10 +174,17 @@ def launched() -> bool:
     return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
 
 
+def restarts() -> int:
+    """How often torchrun has started these processes again."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+
 @contextmanager
 def joined() -> Iterator[Group]:
     """Meet the processes that torchrun or `spawn` started beside this one: gloo for the CPU, nccl for CUDA."""
-    store, rank, size = next(rendezvous("env://", timeout=_PATIENCE))
+    shared, rank, size = next(rendezvous("env://", timeout=_PATIENCE))
+    # torchrun may keep its store when it starts everybody again: what the dead left there must not be read.
+    store = PrefixStore(f"attempt {restarts()}", shared)
     backend = "gloo"
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", rank)) % torch.cuda.device_count())
@@ -192,29 +212,33 @@ def spawn(work: Callable[..., object], arguments: tuple[Any, ...], count: int) -
     for process in ranks:
         process.start()
     try:
-        _watch(ranks)
+        with StopSignals() as signals:
+            _watch(ranks, signals)
     finally:
         for process in ranks:
             process.kill()
             process.join()
+    if signals.requested:
+        raise KeyboardInterrupt("The processes were stopped.")
     failed = {rank: process.exitcode for rank, process in enumerate(ranks) if process.exitcode}
     if failed:
-        first = next((rank for rank, code in failed.items() if code is not None and code < 0), min(failed))
+        first = min(failed, key=lambda rank: (failed[rank] or 0, rank))  # who was killed, rather than who noticed
         raise RankGone(f"Rank {first} of {count} ended {_how(failed[first])}, and the others with it.")
 
 
-def _watch(ranks: "list[Any]") -> None:
-    """Until all are done, or one has failed and the others had time to notice. Ctrl-C is theirs to answer."""
-    deadline = None
+def _watch(ranks: list[SpawnProcess], signals: StopSignals) -> None:
+    """Until all are done, or one has failed and the others had time to notice. A signal is passed on to them."""
+    told, deadline = False, None
     while any(process.is_alive() for process in ranks):
-        try:
-            if deadline is None and any(process.exitcode for process in ranks):
-                deadline = time.monotonic() + 3 * _ROLL_CALL
-            if deadline is not None and time.monotonic() > deadline:
-                return
-            time.sleep(_LOOK)
-        except KeyboardInterrupt:  # the terminal has told the ranks too: they save
-            continue
+        if signals.requested and not told:
+            told = True
+            for process in ranks:
+                process.terminate()
+        if deadline is None and any(process.exitcode for process in ranks):
+            deadline = time.monotonic() + 3 * _ROLL_CALL
+        if deadline is not None and time.monotonic() > deadline:
+            return
+        time.sleep(_LOOK)
 
 
 def _environment(rank: int, size: int, port: int) -> dict[str, str]:
@@ -255,8 +279,10 @@ def _how(code: int | None) -> str:
     return f"by signal {-code}" if code is not None and code < 0 else f"with exit code {code}"
 
 
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0].rpartition("] ")[2][:200]
+def _reason(error: BaseException) -> str:
+    """What gloo or nccl say, without the place in their source before it and the advice after it."""
+    line = str(error).partition("\n")[0]
+    return (re.sub(r"^.*\.cc:\d+\] ", "", line).partition(". ")[0])[:200]
 
 
 def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:

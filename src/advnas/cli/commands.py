@@ -176,6 +176,10 @@ class Search:
     """How many searches, and how many of random search; 3 if not given."""
     jobs: _Count = None
     """Runs at the same time, each in a process of its own; 2 if not given."""
+    processes: _Count = None
+    """Processes that do each search together, each on its share of the data; 1, or torchrun's, if not given."""
+    draws: _Text = None
+    """shared: all processes learn theta from one drawn architecture. independent: each from its own."""
     folder: _Folder = None
     """Where everything is kept; a new one below runs/ if not given."""
     resume: Annotated[bool, arg(help_behavior_hint="")] = False

@@ -16,7 +16,8 @@ import torch
 
 from advnas.checkpoint import StopSignals, write_atomically
 from advnas.experiments.experiment import Experiment
-from advnas.search import SearchStopped
+from advnas.processes import current
+from advnas.search import NonFiniteLoss, SearchStopped
 from advnas.studies.runs import run_folder, run_search, run_warmup, shares_warmup, warmup_file
 
 _PATIENCE = 0.2  # seconds between two looks at whether somebody wants to stop
@@ -72,8 +73,12 @@ def execute(
     processes: int = 1,
     on_done: Callable[[Job], object] | None = None,
 ) -> None:
-    """Run the jobs that are not done yet. A job that fails does not stop the others; its error comes at the end."""
+    """Run the jobs that are not done yet. A job that fails does not stop the others; its error comes at the end.
+
+    A process that has joined a group does its part of every job, one after the other.
+    """
     left = [job for job in jobs if not job.is_done(study)]
+    current().wait()  # nobody finishes one before all have looked
     failures: dict[Job, BaseException] = {}
     if processes == 1:
         _run_here(experiment, left, study, failures, on_done)
@@ -103,6 +108,8 @@ def _run_here(experiment: Experiment, left: list[Job], study: Path, failures: Fa
         try:
             job.run(experiment, study)
         except (ArithmeticError, ValueError, RuntimeError) as error:
+            if current().size > 1 and not isinstance(error, NonFiniteLoss):
+                raise  # the other processes may not know, and would wait
             failures[job] = error
         else:
             if on_done is not None:

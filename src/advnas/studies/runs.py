@@ -20,6 +20,7 @@ from advnas.checkpoint import (
 )
 from advnas.experiments.experiment import Experiment, Minibatches
 from advnas.memory import saved_bytes
+from advnas.processes import current
 from advnas.search import Search, SearchStopped, Step
 from advnas.studies.results import provenance
 
@@ -42,9 +43,12 @@ def shares_warmup(strategy: str) -> bool:
 
 
 def run_warmup(experiment: Experiment, seed: int, study: Path) -> None:
-    """Train the weights while theta is fixed and uniform, once for all strategies that do this alike."""
-    target = warmup_file(study, seed)
-    if target.exists():
+    """Train the weights while theta is fixed and uniform, once for all strategies that do this alike.
+
+    Several processes may do it together: all take every step, rank 0 writes.
+    """
+    target, group = warmup_file(study, seed), current()
+    if group.any(target.exists()):
         return
     search, data = experiment.make_search("random", seed), experiment.make_data(seed)
     checkpoints, clock = Checkpoints(target.with_suffix("")), _Clock()
@@ -53,25 +57,32 @@ def run_warmup(experiment: Experiment, seed: int, study: Path) -> None:
         search.restore(saved["search"])
         data.restore(saved["data"])
         clock = _Clock(saved["seconds"])
+    group.wait()  # nobody writes before all have read
     while search.weight_steps < experiment.length.warmup_turns:
         search.turn(*data.losses(search))
-        if search.weight_steps % experiment.length.record_every == 0:
+        if group.rank == 0 and search.weight_steps % experiment.length.record_every == 0:
             state = {"search": search.state(), "data": data.state(), "seconds": clock.seconds}
             checkpoints.save(state, search.weight_steps)
     warm = {"weights": search.state()["weights"], "data": data.state(), "seconds": clock.seconds}
-    save_checkpoint(target, warm)
-    checkpoints.clear()
+    group.first_does(partial(save_checkpoint, target, warm))
+    if group.rank == 0:
+        checkpoints.clear()
 
 
 def run_search(experiment: Experiment, strategy: str, seed: int, study: Path) -> None:
-    """Search from the end of the warm-up on; leaves `result.json` when it is done, and does nothing if it was."""
-    folder = run_folder(study, strategy, seed)
-    if (folder / "result.json").exists():
+    """Search from the end of the warm-up on; leaves `result.json` when it is done, and does nothing if it was.
+
+    Several processes may do it together: all take every step, rank 0 writes and judges what was found.
+    """
+    folder, group = run_folder(study, strategy, seed), current()
+    if group.any((folder / "result.json").exists()):
         return
     search, data = experiment.make_search(strategy, seed), experiment.make_data(seed)
     checkpoints = Checkpoints(folder)
     saved = checkpoints.latest()
-    log = _Log(folder, saved)
+    group.wait()  # nobody writes before all have read
+    group.count_anew()
+    log = _Log(folder, saved, writes=group.rank == 0)
     if saved is not None:
         search.restore(saved["search"])
         data.restore(saved["data"])
@@ -81,21 +92,38 @@ def run_search(experiment: Experiment, strategy: str, seed: int, study: Path) ->
         data.restore(warm["data"])
         log.warmup_seconds = warm["seconds"]
     _go(experiment, search, data, log, checkpoints)
-    answers = search.answers()
-    result = {
-        "strategy": strategy,
-        "seed": seed,
+    result = {"strategy": strategy, "seed": seed, **_found(experiment, strategy, seed, search, log)}
+
+    def finish() -> None:
+        evaluation = experiment.evaluate(strategy, seed, search, folder / "evaluation")
+        whole = result | {"evaluation": evaluation, "provenance": provenance()}
+        write_atomically(folder / "result.json", json.dumps(whole, indent=1) + "\n")
+        checkpoints.clear()
+
+    group.first_does(finish)
+
+
+def _found(experiment: Experiment, strategy: str, seed: int, search: Search, log: "_Log") -> dict[str, Any]:
+    """What is known at the end of a search."""
+    answers, traffic = search.answers(), _traffic(search)
+    return {
         "argmax": answers["argmax"],
         "process_best": answers["process_best"],
         "seconds": log.seconds,
         "warmup_seconds": log.warmup_seconds,
         "saved_bytes": _memory(experiment, strategy, seed),
         "operation_sizes": search.space.operation_sizes(),
-        "evaluation": experiment.evaluate(strategy, seed, search, folder / "evaluation"),
-        "provenance": provenance(),
+        **traffic,
     }
-    write_atomically(folder / "result.json", json.dumps(result, indent=1) + "\n")
-    checkpoints.clear()
+
+
+def _traffic(search: Search) -> dict[str, Any]:
+    """What several processes told each other in the steps since the run was started last."""
+    if search.group.size == 1:
+        return {}
+    network = sum(weight.nbytes for weight in search.model.parameters())
+    traffic = {"processes": search.group.size, "bytes": search.group.bytes_a_step(), "network": network}
+    return {"traffic": traffic}
 
 
 def read_results(study: Path) -> list[dict[str, Any]]:
@@ -106,7 +134,7 @@ def read_results(study: Path) -> list[dict[str, Any]]:
 
 def _go(experiment: Experiment, search: Search, data: Minibatches, log: "_Log", checkpoints: Checkpoints) -> None:
     """Take the turns that are left. A signal lets the one under way finish, saves, and stops."""
-    length = experiment.length
+    length, group = experiment.length, search.group
     with StopSignals() as signals, closing(log):
         while True:
             if search.weight_steps == length.warmup_turns and not log.records:
@@ -118,10 +146,11 @@ def _go(experiment: Experiment, search: Search, data: Minibatches, log: "_Log", 
             due = search.weight_steps % length.record_every == 0 or search.weight_steps == length.turns
             if due and search.weight_steps > length.warmup_turns:
                 log.record(experiment, search, data)
-            if due or signals.requested:
+            stop = group.any(signals.requested)  # it may reach the processes in different turns
+            if (due or stop) and group.rank == 0:
                 state = {"search": search.state(), "data": data.state(), **log.state()}
                 checkpoints.save(state, search.weight_steps)
-            if signals.requested:
+            if stop:
                 raise SearchStopped(f"The run in {checkpoints.folder} was stopped and saved.")
 
 
@@ -137,16 +166,19 @@ class _Clock:
 
 
 class _Log:
-    """Records of a run. Times stand in a file of their own: the records of equal runs are equal to the byte."""
+    """Records of a run. Times stand in a file of their own: the records of equal runs are equal to the byte.
 
-    def __init__(self, folder: Path, saved: Mapping[str, Any] | None) -> None:
+    writes: of several processes that do a run together, one.
+    """
+
+    def __init__(self, folder: Path, saved: Mapping[str, Any] | None, *, writes: bool) -> None:
         self._folder = folder
         self.records: list[dict[str, Any]] = [] if saved is None else saved["records"]
         self._timing: list[dict[str, float]] = [] if saved is None else saved["timing"]
         self.warmup_seconds: float = 0.0 if saved is None else saved["warmup_seconds"]
         self._losses: list[float] = [] if saved is None else saved["losses"]
         self._lines: int = 0 if saved is None else saved["lines"]
-        self._journal = Journal(folder / "metrics.jsonl", keep=self._lines)
+        self._journal = Journal(folder / "metrics.jsonl", keep=self._lines) if writes else None
         self._clock = _Clock(0.0 if saved is None else saved["seconds"])
 
     @property
@@ -161,12 +193,14 @@ class _Log:
     def note(self, steps: Sequence[Step]) -> None:
         """Every step is a line; the loss of theta's is part of the next record."""
         for step in steps:
-            self._journal.append(asdict(step))
+            if self._journal is not None:
+                self._journal.append(asdict(step))
             self._losses += [step.loss] * (step.phase == "architecture")
         self._lines += len(steps)
 
     def close(self) -> None:
-        self._journal.close()
+        if self._journal is not None:
+            self._journal.close()
 
     def record(self, experiment: Experiment, search: Search, data: Minibatches) -> None:
         losses, self._losses = self._losses, []
@@ -182,6 +216,8 @@ class _Log:
             }
         )
         self._timing.append({"epoch": epoch, "seconds": self.seconds})
+        if self._journal is None:
+            return
         for name, lines in (("records", self.records), ("timing", self._timing)):
             text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
             write_atomically(self._folder / f"{name}.jsonl", text)
