@@ -79,6 +79,7 @@ def _carry_out(asked: Search, experiment: "Experiment", jobs: "list[Job]", folde
     """Do all runs, in the way that was asked for; whether it is this process's turn to show them."""
     from advnas.processes import RankGone, launched, spawn
     from advnas.search import SearchStopped, check_count
+    from advnas.studies.engines import Processes
     from advnas.studies.execute import execute
 
     go_on = f"Go on with the same command and --resume --folder {folder}"
@@ -90,8 +91,9 @@ def _carry_out(asked: Search, experiment: "Experiment", jobs: "list[Job]", folde
             spawn(_take_part, (experiment, jobs, folder), asked.processes)
             return True
         with study_progress(experiment, jobs, folder) as on_done:
-            processes = check_count("--jobs", 2 if asked.jobs is None else asked.jobs)
-            execute(experiment, jobs, folder, processes=processes, on_done=on_done)
+            at_once = check_count("--jobs", 2 if asked.jobs is None else asked.jobs)
+            engine = Processes(at_once) if at_once > 1 else None
+            execute(experiment, jobs, folder, engine=engine, on_done=on_done)
     except RankGone as gone:
         raise RankGone(f"{gone} The last checkpoint is in {folder}. {go_on}") from gone
     except KeyboardInterrupt as stopped:
