@@ -81,6 +81,15 @@ def test_without_ray_the_error_says_what_to_install(monkeypatch):
         pass
 
 
+def test_a_cluster_that_is_not_there_is_told_at_once():
+    pytest.importorskip("ray")
+    with (
+        pytest.raises(ValueError, match=r"There is no Ray cluster at '127\.0\.0\.1:1'\. Start one"),
+        Ray("127.0.0.1:1"),
+    ):
+        pass
+
+
 def start(folder, *arguments):
     quiet = {"NOTES": str(folder / "notes"), "RAY_USAGE_STATS_ENABLED": "0"}
     command = [sys.executable, str(PROGRAM), str(folder), *arguments]

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -87,8 +88,9 @@ class Ray:
         except ImportError as error:
             raise ValueError("The engine ray needs Ray. Write pip install 'advnas[ray]'.") from error
         try:
+            _knock(self.address)
             ray.init(address=self.address, log_to_driver=False)
-        except ConnectionError as error:
+        except OSError as error:
             raise ValueError(
                 f"There is no Ray cluster at {self.address!r}. Start one with `ray start --head`, or leave out the "
                 "address to use this machine alone."
@@ -116,6 +118,13 @@ class Ray:
         for future in left:
             ray.cancel(self._started[future])
         wait(left, _SAVING)
+
+
+def _knock(address: str | None) -> None:
+    """Raise at once where nobody listens; Ray would try for minutes."""
+    host, _, port = (address or "").rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host.removeprefix("ray://"), int(port)), timeout=10).close()
 
 
 def _pass_on(future: Future[None], over: Future[None]) -> None:
