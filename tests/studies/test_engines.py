@@ -135,3 +135,14 @@ def test_a_killed_worker_of_a_cluster_is_replaced_and_the_results_are_those_of_p
     assert first_step > 0, "the run did not go on from its checkpoint"
     assert records(there) == records(here)
     assert len(records(there)) == 3
+
+
+@pytest.mark.slow
+def test_a_signal_lets_the_runs_on_a_cluster_save(tmp_path):
+    pytest.importorskip("ray")
+    program = start(tmp_path, "ray")
+    wait_for("runs/darts-3/checkpoint-*", tmp_path, program)
+    program.send_signal(signal.SIGTERM)
+    output = program.communicate(timeout=120)[0]
+    assert "SearchStopped: The runs under way were stopped and saved." in output
+    assert list(tmp_path.glob("runs/darts-3/checkpoint-*"))

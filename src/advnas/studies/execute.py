@@ -117,7 +117,7 @@ def _run_on(
     engine: Engine, experiment: Experiment, left: list[Job], study: Path, failures: Failures, on_done: OnDone
 ) -> None:
     waiting, running = list(left), dict[Future[None], Job]()
-    with StopSignals() as signals, engine:
+    with engine, StopSignals() as signals:  # in this order: Ray listens to signals of its own, and would abort
         while waiting or running:
             if signals.requested:
                 _stop(engine)
