@@ -30,6 +30,7 @@ MODULES: dict[str, list[str] | None] = {
     "advnas.export": None,
     "advnas.retrain": None,
     "advnas.tasks.replay": None,
+    "advnas.processes": ["Group", "RankGone", "joined", "current", "launched", "spawn"],
     "advnas.checkpoint": None,
     "advnas.testing": None,
 }

@@ -21,12 +21,14 @@ LEAVES = {
     "memory",
     "data_folder",
     "device",
+    "processes",
 }  # they know nobody, and anybody may know them
 MAY_IMPORT = {
     **{name: set(CHAIN[:place]) for place, name in enumerate(CHAIN)},
     **{name: set() for name in LEAVES},
     "preflight": {"architecture", "gates", "choice", "distribution", "space"},
-    "search": {*CHAIN, "preflight", "tasks"},
+    "reductions": {"architecture"},
+    "search": {*CHAIN, "preflight", "reductions", "tasks"},
     "retrain": {*CHAIN, "tasks"},
     "derive": {*CHAIN, "tasks"},
     "export": {*CHAIN, "tasks", "derive", "retrain"},

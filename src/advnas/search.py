@@ -20,7 +20,9 @@ from advnas.architecture import Architecture, Draw
 from advnas.checkpoint import Checkpoints, Journal, StopSignals, write_atomically
 from advnas.distribution import Distribution, Theta
 from advnas.preflight import Plan, measure
+from advnas.processes import Group, RankGone
 from advnas.randomness import generator, seed_of
+from advnas.reductions import Estimates, average_estimates, average_feedback, average_weights
 from advnas.restoring import blank_step, check_form, put_optimizer, take_over
 from advnas.space import Run, SearchSpace
 from advnas.strategies import Feedback, Phase, State, Strategy
@@ -30,6 +32,7 @@ from advnas.weights import Store, load_without_units, make_store
 
 LossOf = Callable[[nn.Module], Tensor]
 OptimizerOf = Callable[[list[nn.Parameter]], Optimizer]
+Draws = Literal["shared", "independent"]
 
 # The paper's settings for convolutional cells (appendix).
 PAPER_WEIGHTS: OptimizerOf = partial(torch.optim.SGD, lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
@@ -64,6 +67,8 @@ class Step:
 
     number: counts the steps of its phase from 1. entropy: mean over the decisions, in nats.
     advantages: dr/dw_i at every reached decision, summed over its weighted operations; empty without gates.
+    In a group of processes the loss is the mean over them; where each has a draw of its own, architecture and
+    advantages are those of this process.
     """
 
     phase: str
@@ -100,6 +105,7 @@ class Search:
     memory_budget: with "disk", how much of the candidates may be in memory at a time, such as "2GB".
     seed: of everything random here. Each step also seeds torch's global generator for the time of its own
         forward pass (dropout and the like) and restores it, so a step's randomness depends on nothing else.
+    group, draws: for a search by several processes; see `join`.
     """
 
     def __init__(
@@ -118,6 +124,8 @@ class Search:
         weights: str | Store = "resident",
         memory_budget: int | str | None = None,
         seed: int = 0,
+        group: Group | None = None,
+        draws: Draws = "shared",
     ) -> None:
         if schedule not in ("alternate", "joint"):
             raise ValueError(f"schedule must be 'alternate' or 'joint', got {schedule!r}.")
@@ -151,6 +159,32 @@ class Search:
         ]
         self._generator = generator(self.seed)
         self._state = self.strategy.init(self.theta.logits().detach(), self.space.zeros, self._generator)
+        self.join(Group() if group is None else group, draws)
+
+    def join(self, group: Group, draws: Draws = "shared") -> None:
+        """Search in step with other processes: the same model, strategy and settings, other minibatches.
+
+        All go on from the weights of rank 0. A weight step trains one architecture on the minibatches of all. For
+        an architecture step, draws="shared" does the same, and "independent" lets each process draw its own
+        architecture: as many samples an update as there are processes.
+        """
+        if draws not in ("shared", "independent"):
+            raise ValueError(f"draws must be 'shared' or 'independent', got {draws!r}.")
+        if draws == "independent" and not strategies.draws_independently(self.strategy):
+            known = ", ".join(filter(strategies.draws_independently, strategies.names()))
+            raise ValueError(
+                f"{type(self.strategy).__name__} cannot learn from several draws at once; draws='independent' "
+                f"works with {known}. Write draws='shared'."
+            )
+        if draws == "independent" and self.schedule == "joint":
+            raise ValueError(
+                "A joint step trains the weights too, for which all processes need one architecture. "
+                "Write draws='shared', or schedule='alternate'."
+            )
+        self.group, self.draws = group, draws
+        shapes = {name: list(value.shape) for name, value in self.model.state_dict().items()}
+        group.agree("search", repr((self.settings(), shapes)))
+        group.copy_from_first_(self.model.state_dict().values())
 
     @property
     def distribution(self) -> Distribution:
@@ -192,6 +226,7 @@ class Search:
             with self._running(draw), _restored_on_failure(self.space.norms(draw)):
                 loss = self._loss(loss_of, draw, "weight step")
                 _accumulate(loss, parameters)
+                loss = self._average_weights(loss, parameters, draw, "weight step")
                 self._clip_weight_gradients(parameters, draw, "weight step")
             self._step_weights()
         self.weight_steps += 1
@@ -203,7 +238,7 @@ class Search:
         training_loss_of: only for second-order strategies, which look one weight step ahead.
         """
         logits = self.theta.logits()
-        draw = self._draw(logits, Phase.ARCHITECTURE)
+        draw = self._draw(logits, Phase.ARCHITECTURE, self._generator_of_draws())
         with self._store.holding(draw, training=False):
             with (
                 self._running(draw) as run,
@@ -227,6 +262,7 @@ class Search:
             with self._running(replace(draw, weights=leaf)) as run, _restored_on_failure(self.space.norms(draw)):
                 loss = self._loss(loss_of, draw, "joint step")
                 _accumulate(loss, [leaf, *parameters] if leaf.requires_grad else parameters)
+                loss = self._average_weights(loss, parameters, draw, "joint step")
                 self._clip_weight_gradients(parameters, draw, "joint step")
             slope = _slope(leaf.grad, draw)
             step = self._learn("joint step", logits, draw, loss, slope, run.reached, loss_of, loss_of)
@@ -251,6 +287,8 @@ class Search:
         resume: go on from the last checkpoint in the folder, bit for bit, or start if there is none; see `Replay`
             for what the data must be like. Where all are damaged, or of another search, ValueError says so, and
             search and folder are as they were.
+        In a group of N processes each takes every N-th minibatch, so that a pass has an N-th of the steps; rank 0
+        writes the folder, which all must be able to read.
         Returns the most likely architecture.
         """
         if self.weight_steps:
@@ -258,11 +296,12 @@ class Search:
                 f"This search has already taken {self.weight_steps} weight steps, and its schedules are over or "
                 "under way. Make a new Search, or take further steps with weight_step and architecture_step."
             )
-        per_epoch = batches_in(task.training)
+        share = (self.group.rank, self.group.size)
+        per_epoch = batches_in(task.training, processes=self.group.size)
         check_count("epochs", epochs)
         self.set_length(epochs * per_epoch, check_count("warmup", warmup, least=0) * per_epoch)
-        training = Replay(task.training, seed=seed_of(self.seed, 0), name="training")
-        validation = Replay(task.validation, seed=seed_of(self.seed, 1), name="validation")
+        training = Replay(task.training, seed=seed_of(self.seed, 0), name="training", share=share)
+        validation = Replay(task.validation, seed=seed_of(self.seed, 1), name="validation", share=share)
         keeper = None if folder is None else _Keeper(Path(folder), self, (training, validation), resume=resume)
 
         def loss_on(batch: Any) -> LossOf:
@@ -277,7 +316,7 @@ class Search:
                         on_step(step)
                 if keeper is not None:
                     keeper.end_turn(epoch_is_over=self.weight_steps % per_epoch == 0)
-        if keeper is not None:
+        if keeper is not None and self.group.rank == 0:
             write_atomically(keeper.folder / "result.json", json.dumps(self.answers(), indent=2) + "\n")
         return self.argmax()
 
@@ -316,6 +355,8 @@ class Search:
             "strategy": repr(self.strategy),
             "schedule": self.schedule,
             "seed": self.seed,
+            "processes": self.group.size,
+            "draws": self.draws,
             "steps": self._steps,
             "warmup": self._warmup,
             "decisions": {decision.name: list(decision.operations) for decision in self.space.decisions},
@@ -427,9 +468,9 @@ class Search:
         blank_step(self._architecture_optimizer)
         return self._architecture_state() | {"strategy": strategy, "process_best": [dict(self.argmax()), 0.0]}
 
-    def _draw(self, logits: Tensor, phase: Phase) -> Draw:
+    def _draw(self, logits: Tensor, phase: Phase, randomness: torch.Generator | None = None) -> Draw:
         progress = self._progress(self.architecture_steps, warmup=self._warmup)
-        return self.strategy.draw(logits, self._state, phase, progress, self._generator)
+        return self.strategy.draw(logits, self._state, phase, progress, randomness or self._generator)
 
     @contextmanager
     def _running(self, draw: Draw) -> Iterator[Run]:
@@ -452,9 +493,17 @@ class Search:
                 f"The loss must be a tensor with one number, got {getattr(loss, 'shape', type(loss).__name__)}. "
                 "Return for example F.cross_entropy(model(x), y), or take .mean()."
             )
+        return loss
+
+    def _finite(self, loss: Tensor, draw: Draw, step: str) -> Tensor:
+        """The loss, if it is a number; asked only after all processes know it, so that all stop or none."""
         if not loss.isfinite():
             raise NonFiniteLoss(f"The loss is {loss.item()} in {self._where(step, draw)}. {_UNTOUCHED}")
         return loss
+
+    def _average_weights(self, loss: Tensor, parameters: list[nn.Parameter], draw: Draw, step: str) -> Tensor:
+        """The mean loss of all processes; the gradients that exist become means too."""
+        return self._finite(average_weights(self.group, loss, parameters, self.space.norms(draw)), draw, step)
 
     def _probe(self, loss_of: LossOf, draws: Draw) -> Tensor:
         """The losses of several draws on the same minibatch with the same randomness: [draws]."""
@@ -463,7 +512,12 @@ class Search:
             held = self._store.holding(draw, training=False)
             with held, torch.no_grad(), self._running(draw), _still(self.space.norms(draw)):
                 losses.append(self._loss(loss_of, draw, "architecture step"))
-        return torch.stack(losses).to(self.theta.parameters[0].device)
+        together = torch.stack(losses).to(self.theta.parameters[0].device)
+        if not self._has_own_draws:
+            self.group.average_([together], "architecture step: other draws")
+            for draw, loss in zip(draws, together, strict=True):
+                self._finite(loss, draw, "architecture step")
+        return together
 
     def _learn(
         self,
@@ -478,6 +532,9 @@ class Search:
     ) -> Step:
         """Turn what came back into a step of theta, and remember the best architecture seen."""
         loss = loss.detach().to(draw.weights.device)
+        if not self._has_own_draws:
+            loss, slope, reached = average_feedback(self.group, loss, slope, reached)
+            self._finite(loss, draw, step)
         feedback = Feedback(
             loss=loss,
             slope=slope,
@@ -487,23 +544,48 @@ class Search:
         )
         rate = self._progress(self.architecture_steps, warmup=self._warmup)
         self._anneal(self._architecture_optimizer, self._initial_rates[1], rate)
+        with torch.no_grad():
+            gradient, state = self.strategy.gradient(feedback, draw, logits, self._state)
+        found = self._together(step, feedback, draw, gradient, state)
+        optimizer, clip = self._architecture_optimizer, self._architecture_clip
         try:
-            self._state, norm = update_theta(
-                self.theta,
-                self._architecture_optimizer,
-                self.strategy,
-                self._state,
-                feedback,
-                draw,
-                logits,
-                clip=self._architecture_clip,
+            norm = move_theta(
+                self.theta, optimizer, self.strategy, found.state, found.gradient, found.reached, draw, logits, clip
             )
         except _NonFiniteTheta as error:
             raise NonFiniteLoss(f"{error} in {self._where(step, draw)}. {_UNTOUCHED}") from None
-        if draw.one_hot and (self.process_best is None or loss.item() < self.process_best.loss):
-            self.process_best = ProcessBest(self.space.architecture(draw.weights), loss.item())
+        self._state = found.state
+        self._remember(found)
         self.architecture_steps += 1
-        return self._report("architecture", self.architecture_steps, loss, draw, feedback, norm)
+        return self._report("architecture", self.architecture_steps, found.losses.mean(), draw, feedback, norm)
+
+    @property
+    def _has_own_draws(self) -> bool:
+        """Whether every process learns theta from an architecture of its own."""
+        return self.draws == "independent" and self.group.size > 1
+
+    def _generator_of_draws(self) -> torch.Generator:
+        """For theta's draws: the search's own, or one for this process and step, of which nothing need be saved."""
+        if not self._has_own_draws:
+            return self._generator
+        return generator(self.seed, self.weight_steps, self.architecture_steps, self.group.rank, _OWN_DRAW)
+
+    def _together(
+        self, step: str, feedback: Feedback, draw: Draw, gradient: Tensor | None, state: State
+    ) -> Estimates:
+        """What all processes have learnt, where each has a draw of its own; else what this one has."""
+        if not self._has_own_draws:
+            chosen, single = draw.weights.detach().unsqueeze(0), torch.tensor([draw.one_hot])
+            return Estimates(gradient, feedback.reached, state, feedback.loss.unsqueeze(0), chosen, single)
+        found = average_estimates(self.group, gradient, feedback.reached, self._state, state, feedback.loss, draw)
+        self._finite(found.losses.mean(), draw, step)
+        return found
+
+    def _remember(self, found: Estimates) -> None:
+        """Keep the best architecture that was run."""
+        for loss, chosen, single in zip(found.losses.tolist(), found.chosen, found.single.tolist(), strict=True):
+            if single and (self.process_best is None or loss < self.process_best.loss):
+                self.process_best = ProcessBest(self.space.architecture(chosen), loss)
 
     def _unrolled_slope(self, draw: Draw, loss_of: LossOf, training_loss_of: LossOf | None) -> Tensor:
         """d/da of the validation loss after a virtual weight step (DARTS, eq. 7), by a central difference.
@@ -523,7 +605,10 @@ class Search:
         def slopes(objective: LossOf, shift: list[Tensor | None], scale: float) -> list[Tensor | None]:
             _place(weights, origin, shift, scale)
             with torch.enable_grad(), self._running(draw), _still(self.space.norms(draw)):
-                return _gradients(self._loss(objective, draw, "architecture step"), [draw.weights, *weights])
+                found = _gradients(self._loss(objective, draw, "architecture step"), [draw.weights, *weights])
+            if not self._has_own_draws:
+                self.group.average_([slope for slope in found if slope is not None], "architecture step: unrolled")
+            return found
 
         try:
             virtual = slopes(training_loss_of, [None] * len(weights), 0.0)[1:]
@@ -573,7 +658,8 @@ class Search:
         """Seed torch's global generators from the step's number for a while, then put them back."""
         device = self.space.device
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            seed = seed_of(self.seed, self.weight_steps, self.architecture_steps)
+            own = [self.group.rank] if self.group.rank else []  # rank 0 draws what a single process would
+            seed = seed_of(self.seed, self.weight_steps, self.architecture_steps, *own)
             torch.default_generator.manual_seed(seed)
             if device.type == "cuda":
                 torch.cuda.manual_seed(seed)
@@ -627,19 +713,37 @@ def update_theta(
     """
     with torch.no_grad():
         gradient, state = strategy.gradient(feedback, draw, logits, state)
+    return state, move_theta(theta, optimizer, strategy, state, gradient, feedback.reached, draw, logits, clip)
+
+
+def move_theta(
+    theta: Theta,
+    optimizer: Optimizer,
+    strategy: Strategy,
+    state: State,
+    gradient: Tensor | None,
+    reached: Tensor,
+    draw: Draw,
+    logits: Tensor,
+    clip: float | None = None,
+) -> float | None:
+    """Algorithm 1, lines 9-10: one step along the gradient [..., decisions, candidates], where it was reached.
+
+    state: the strategy's next one. Returns the norm of the gradient before clipping.
+    """
     norm = None
     if gradient is not None:
-        reached = gradient * feedback.reached.unsqueeze(-1)
-        norm = reached.norm().item()
+        ascent = gradient * reached.unsqueeze(-1)
+        norm = ascent.norm().item()
         if not math.isfinite(norm):
             raise _NonFiniteTheta(f"The gradient of theta has norm {norm}")
         if clip is not None:  # every search by its own norm
-            norms = torch.linalg.vector_norm(reached, dim=(-2, -1), keepdim=True)
-            reached = reached * (clip / (norms + 1e-6)).clamp(max=1.0)
-        theta.set_gradient(-reached, feedback.reached)
+            norms = torch.linalg.vector_norm(ascent, dim=(-2, -1), keepdim=True)
+            ascent = ascent * (clip / (norms + 1e-6)).clamp(max=1.0)
+        theta.set_gradient(-ascent, reached)
         optimizer.step()
     theta.assign(strategy.project(logits.detach(), theta.logits().detach(), draw, state))
-    return state, norm
+    return norm
 
 
 def check_count(name: str, value: int, *, least: int = 1) -> int:
@@ -650,17 +754,23 @@ def check_count(name: str, value: int, *, least: int = 1) -> int:
     return value
 
 
-def batches_in(batches: Iterable[Any]) -> int:
-    """How many minibatches one pass over the data has."""
+def batches_in(batches: Iterable[Any], *, processes: int = 1) -> int:
+    """How many minibatches one pass over the data has for each of the processes that share them."""
     if not isinstance(batches, Sized) or len(batches) == 0:
         raise ValueError(
             "Search.run must know the number of training minibatches, got "
             f"{type(batches).__name__} without a length or with none. Pass a list or a DataLoader, or drive "
             "weight_step and architecture_step yourself."
         )
-    return len(batches)
+    if len(batches) < processes:
+        raise ValueError(
+            f"A pass over the training data has {len(batches)} minibatches, which is not one for each of "
+            f"{processes} processes. Make the minibatches smaller."
+        )
+    return len(batches) // processes
 
 
+_OWN_DRAW = 1  # sets a process's own draws apart from its other randomness
 _UNTOUCHED = "Theta and the weights are as they were before this step; a lower learning rate often helps."
 
 
@@ -754,31 +864,43 @@ class _Keeper:
         self._lines = 0
         if resume:
             self._checkpoints.resume(self._go_on)
-        self._journal = Journal(path, keep=self._lines)
+        search.group.wait()  # nobody writes before all have read
+        self._journal = Journal(path, keep=self._lines) if search.group.rank == 0 else None
 
     def __enter__(self) -> Self:
         self._signals.__enter__()
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._signals.__exit__()
-        self._journal.close()
+        if self._journal is not None:
+            self._journal.close()
+        if isinstance(error, RankGone):
+            raise RankGone(
+                f"{error} The last checkpoint is in {self.folder}. Start all processes again and go on with "
+                f"run(..., folder={str(self.folder)!r}, resume=True)."
+            ) from error
 
     def note(self, step: Step) -> None:
-        self._journal.append(asdict(step))
+        if self._journal is not None:
+            self._journal.append(asdict(step))
         self._lines += 1
 
     def end_turn(self, *, epoch_is_over: bool) -> None:
-        if epoch_is_over or self._signals.requested:
+        stop = self._search.group.any(
+            self._signals.requested
+        )  # a signal may reach the processes in different turns
+        if (epoch_is_over or stop) and self._search.group.rank == 0:
             self._save()
-        if self._signals.requested:
+        if stop:
             raise SearchStopped(
                 f"The search was stopped after {self._search.weight_steps} weight steps and saved. Go on with "
                 f"run(..., folder={str(self.folder)!r}, resume=True)."
             )
 
     def _save(self) -> None:
-        self._journal.sync()  # a checkpoint must not know of lines that a power cut takes away
+        if self._journal is not None:
+            self._journal.sync()  # a checkpoint must not know of lines that a power cut takes away
         state = {
             "settings": self._search.settings(),
             "search": self._search.state(self.folder),

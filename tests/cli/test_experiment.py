@@ -300,6 +300,7 @@ def test_show_prints_every_setting_and_runs_nothing(here, tmp_path, monkeypatch)
         (["--strategies", "advantag"], "did you mean 'advantage'"),
         (["--seeds", "0"], "--seeds must be a positive integer, got 0"),
         (["--jobs", "0"], "--jobs must be a positive integer, got 0"),
+        (["--address", "auto"], "--address is for --engine ray, got 'auto'"),
         (["--first-seed", "-1"], "--first-seed must be an integer of at least 0"),
         ([], "No CIFAR-10 in"),
     ],

@@ -62,3 +62,32 @@ def test_data_that_run_out_are_named(batches, count):
     assert len(list(itertools.islice(data, count))) == count
     with pytest.raises(ValueError, match="validation data are empty, or an iterator that can be read only once"):
         next(data)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_processes_that_share_the_data_get_every_minibatch_once(size):
+    whole = take(loader(shuffle=True), 6)
+    batches = DataLoader(Noisy(), batch_size=2, shuffle=True)
+    parts = [Replay(batches, seed=5, name="training", share=(rank, size)) for rank in range(size)]
+    per_pass = 3 // size
+    shares = [take(part, 2 * per_pass) for part in parts]
+    for number in range(2):
+        mine = [share[number * per_pass + place] for place in range(per_pass) for share in shares]
+        first = 3 * number
+        assert torch.equal(torch.stack(mine), whole[first : first + per_pass * size])
+    assert {part.position for part in parts} == {(1, per_pass)}
+
+
+def test_a_process_that_shares_the_data_can_enter_in_the_middle():
+    batches = list(range(12))
+    part = Replay(batches, seed=5, name="training", share=(1, 3))
+    seen = list(itertools.islice(part, 6))
+    assert seen == [1, 4, 7, 10, 1, 4]
+    again = Replay(batches, seed=5, name="training", share=(1, 3))
+    again.enter((1, 1))
+    assert next(again) == 4
+
+
+def test_fewer_minibatches_than_processes_are_named():
+    with pytest.raises(ValueError, match="fewer minibatches than the 3 processes that share them"):
+        next(Replay([1, 2], seed=0, name="validation", share=(0, 3)))

@@ -47,8 +47,12 @@ class _Study:
     """How many seeds; the preset's if not given."""
     first_seed: int = 0
     """The seeds are this one and those that follow it."""
-    jobs: int = 2
-    """Runs at the same time, each in a process of its own."""
+    jobs: Annotated[int | None, arg(metavar="N", help_behavior_hint="")] = None
+    """Runs at the same time; 2, or with ray as many as the cluster has cores, if not given."""
+    engine: Literal["processes", "ray"] = "processes"
+    """processes: on this machine, each run in its own. ray: on a Ray cluster that sees folder and data."""
+    address: Annotated[str | None, arg(metavar="A", help_behavior_hint="")] = None
+    """Of the Ray cluster, such as auto; a new one on this machine if not given."""
     folder: Annotated[Path | None, arg(metavar="F", help_behavior_hint="")] = None
     """Where everything is kept; finished runs are not run again. runs/STUDY-PRESET if not given."""
     data_folder: _DataFolder = None
@@ -176,6 +180,10 @@ class Search:
     """How many searches, and how many of random search; 3 if not given."""
     jobs: _Count = None
     """Runs at the same time, each in a process of its own; 2 if not given."""
+    processes: _Count = None
+    """Processes that do each search together, each on its share of the data; 1, or torchrun's, if not given."""
+    draws: _Text = None
+    """shared: all processes learn theta from one drawn architecture. independent: each from its own."""
     folder: _Folder = None
     """Where everything is kept; a new one below runs/ if not given."""
     resume: Annotated[bool, arg(help_behavior_hint="")] = False

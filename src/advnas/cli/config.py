@@ -13,7 +13,7 @@ from typing import Any
 from advnas.cli.commands import Search
 
 _NOT_IN_FILES = {"config", "resume", "json", "plan"}
-_COUNTS = {"epochs", "warmup", "retrain_epochs", "seed", "seeds", "jobs"}
+_COUNTS = {"epochs", "warmup", "retrain_epochs", "seed", "seeds", "jobs", "processes"}
 KEYS = tuple(field.name for field in fields(Search) if field.name not in _NOT_IN_FILES)
 
 

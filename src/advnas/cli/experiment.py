@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from advnas.experiments.experiment import Experiment as Study
     from advnas.experiments.toy import ToySettings
     from advnas.reports.tables import Curves
+    from advnas.studies.engines import Engine
 
 
 def run_study(study: Cifar10 | Ptb) -> None:
@@ -25,14 +26,14 @@ def run_study(study: Cifar10 | Ptb) -> None:
     from advnas.studies.execute import execute, plan
     from advnas.studies.results import claim_folder
 
-    data = data_folder(study.data_folder)
+    data = data_folder(study.data_folder).resolve()
     experiment, defaults, count = _experiment_of(study, data)
     names = list(dict.fromkeys(study.strategies)) or list(defaults)
     for name in names:
         strategies.strategy_type(name)
     first = check_count("--first-seed", study.first_seed, least=0)
     count = count if study.seeds is None else check_count("--seeds", study.seeds)
-    processes = check_count("--jobs", study.jobs)
+    engine = _engine(study)
     if study.show:
         _show_settings(f"{experiment.name}, {study.preset}", experiment, names, count)
         return
@@ -42,11 +43,26 @@ def run_study(study: Cifar10 | Ptb) -> None:
     claim_folder(folder, experiment.name, experiment.settings)
     jobs = plan(experiment, names, range(first, first + count))
     with study_progress(experiment, jobs, folder) as on_done:
-        execute(experiment, jobs, folder, processes=processes, on_done=on_done)
+        execute(experiment, jobs, folder, engine=engine, on_done=on_done)
     if isinstance(study, Cifar10):
         _show_cells(folder, data, as_json=study.json)
     else:
         _show_evaluations(folder, as_json=study.json)
+
+
+def _engine(study: Cifar10 | Ptb) -> "Engine | None":
+    """Where the runs happen; None: one after the other in this process."""
+    from advnas.search import check_count
+    from advnas.studies.engines import Processes, Ray
+
+    jobs = None if study.jobs is None else check_count("--jobs", study.jobs)
+    if study.engine == "ray":
+        return Ray(study.address, jobs)
+    if study.address is not None:
+        raise ValueError(
+            f"--address is for --engine ray, got {study.address!r}. Add --engine ray, or leave it out."
+        )
+    return None if jobs == 1 else Processes(jobs or 2)
 
 
 def _experiment_of(study: Cifar10 | Ptb, data: Path) -> "tuple[Study, Sequence[str], int]":

@@ -1,10 +1,13 @@
 """`advnas search`, `export` and `retrain`: from a network with open decisions to a plain one, and out."""
 
 import json
+import os
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from advnas.preflight import Plan
     from advnas.reports.study import Run, Study
     from advnas.reports.verdict import Remark
+    from advnas.studies.execute import Job
 
 _BUILT_IN = {
     "digits": ("advnas.experiments.images:digits", 60),
@@ -33,36 +37,100 @@ _TASKS = (*_BUILT_IN, "penn_treebank")
 def run_search(asked: Search) -> None:
     """Search, retrain and judge, for some seeds, and the same for random search; then a table and a report."""
     from advnas import strategies
-    from advnas.checkpoint import write_atomically
-    from advnas.search import SearchStopped, check_count
-    from advnas.studies.execute import execute, plan
-    from advnas.studies.results import claim_folder
+    from advnas.processes import launched
+    from advnas.search import check_count
+    from advnas.studies.execute import plan
 
     asked, options = completed(asked, asked.config, {})
     folder = _folder(asked)
     if asked.resume and (folder / _ASKED).exists():
         asked, options = completed(asked, folder / _ASKED, options)
+    asked = replace(asked, processes=_processes(asked))
     strategy = asked.strategy or "advantage"
     strategies.strategy_type(strategy)
     first = check_count("--seed", asked.seed or 0, least=0)
     count = check_count("--seeds", 3 if asked.seeds is None else asked.seeds)
-    processes = check_count("--jobs", 2 if asked.jobs is None else asked.jobs)
     experiment = _experiment(asked, options)
     experiment.check()
     search = experiment.make_search(strategy, first)  # what would stop every run shall stop before the first
     if asked.plan:
-        _show_plan(experiment, search, first, count, processes, as_json=asked.json)
+        _show_plan(experiment, search, first, count, asked.jobs or 2, as_json=asked.json)
         return
+    if not launched():
+        _claim(folder, experiment, asked, options)
+    names = list(dict.fromkeys((strategy, "random")))
+    if _carry_out(asked, experiment, plan(experiment, names, range(first, first + count)), folder):
+        _present(folder, strategy, as_json=asked.json)
+
+
+def _claim(folder: Path, experiment: "Experiment", asked: Search, options: Mapping[str, Any]) -> None:
+    from advnas.checkpoint import write_atomically
+    from advnas.studies.results import claim_folder
+
     claim_folder(folder, experiment.name, experiment.settings)
     write_atomically(folder / _ASKED, written(asked, options))
-    names = list(dict.fromkeys((strategy, "random")))
-    jobs = plan(experiment, names, range(first, first + count))
+
+
+def _processes(asked: Search) -> int:
+    """How many do a search together: as many as were asked for, or as torchrun has started."""
+    from advnas.processes import launched
+    from advnas.search import check_count
+
+    started = int(os.environ["WORLD_SIZE"]) if launched() else 1
+    processes = check_count("--processes", started if asked.processes is None else asked.processes)
+    if started not in (1, processes):
+        raise ValueError(f"torchrun has started {started} processes, got --processes {processes}. Leave it out.")
+    if processes > 1 and asked.jobs not in (None, 1):
+        raise ValueError(
+            f"{processes} processes do one run after the other, got --jobs {asked.jobs}. Leave it out."
+        )
+    if processes == 1 and asked.draws is not None:
+        raise ValueError("--draws is for searches by several processes. Leave it out, or add --processes N.")
+    if asked.draws not in (None, "shared", "independent"):
+        raise ValueError(f"--draws must be shared or independent, got {asked.draws!r}.")
+    return processes
+
+
+def _carry_out(asked: Search, experiment: "Experiment", jobs: "list[Job]", folder: Path) -> bool:
+    """Do all runs, in the way that was asked for; whether it is this process's turn to show them."""
+    from advnas.processes import RankGone, launched, spawn
+    from advnas.search import SearchStopped, check_count
+    from advnas.studies.engines import Processes
+    from advnas.studies.execute import execute
+
+    again = "the same command and" if launched() else "advnas search"
+    go_on = f"Go on with: {again} --resume --folder {folder}"
     try:
+        if launched():
+            return _take_part(experiment, jobs, folder) == 0
+        if asked.processes != 1:
+            assert asked.processes is not None
+            spawn(_take_part, (experiment, jobs, folder), asked.processes)
+            return True
         with study_progress(experiment, jobs, folder) as on_done:
-            execute(experiment, jobs, folder, processes=processes, on_done=on_done)
-    except SearchStopped as stopped:
-        raise SearchStopped(f"{stopped} Go on with: advnas search --resume --folder {folder}") from None
-    _present(folder, strategy, as_json=asked.json)
+            at_once = check_count("--jobs", 2 if asked.jobs is None else asked.jobs)
+            engine = Processes(at_once) if at_once > 1 else None
+            execute(experiment, jobs, folder, engine=engine, on_done=on_done)
+    except RankGone as gone:
+        raise RankGone(f"{gone} The last checkpoint is in {folder}. {go_on}") from gone
+    except KeyboardInterrupt as stopped:
+        raise SearchStopped(f"{stopped} {go_on}") from None
+    return True
+
+
+def _take_part(experiment: "Experiment", jobs: "list[Job]", folder: Path) -> int:
+    """Be one of several processes that do all runs together; its rank. Rank 0 writes the folder and tells."""
+    from advnas.processes import joined
+    from advnas.studies.execute import execute
+    from advnas.studies.results import claim_folder
+
+    with joined() as group:
+        group.first_does(partial(claim_folder, folder, experiment.name, experiment.settings))
+        claim_folder(folder, experiment.name, experiment.settings)
+        telling = study_progress(experiment, jobs, folder) if group.rank == 0 else nullcontext()
+        with telling as on_done:
+            execute(experiment, jobs, folder, on_done=on_done)
+        return group.rank
 
 
 def _show_plan(
@@ -135,6 +203,8 @@ def _entry_experiment(asked: Search, options: Mapping[str, Any]) -> "Experiment"
         retrain_epochs=max(1, 2 * epochs // 3) if asked.retrain_epochs is None else asked.retrain_epochs,
         device=asked.device or "cpu",
         precision=asked.precision or "float32",
+        processes=asked.processes or 1,
+        draws=asked.draws or "shared",  # type: ignore[arg-type]
     )
     return EntryExperiment(settings)
 
@@ -146,6 +216,8 @@ def _penn_treebank(asked: Search, options: Mapping[str, Any]) -> "Experiment":
     for name in ("warmup", "device", "precision"):
         if getattr(asked, name) is not None:
             raise ValueError(f"The task penn_treebank knows no --{name}. Leave it out.")
+    if asked.processes != 1:
+        raise ValueError("The task penn_treebank is searched by one process. Leave out --processes.")
     if asked.space not in (None, "recurrent_cell"):
         raise ValueError(f"The space of penn_treebank is recurrent_cell, got {asked.space!r}.")
     settings, known = PRESETS["laptop"], [field.name for field in fields(PRESETS["laptop"])]
@@ -164,8 +236,12 @@ def _meant(wrong: str, right: Sequence[str]) -> str:
 
 def _folder(asked: Search) -> Path:
     """The one that was asked for, or the next below runs/; with --resume, the last."""
+    from advnas.processes import launched, restarts
+
+    if asked.folder is None and launched():
+        raise ValueError("torchrun's processes must know where to meet. Add --folder F.")
     if asked.folder is not None:
-        if not asked.resume and (asked.folder / "study.json").exists():
+        if not (asked.resume or restarts()) and (asked.folder / "study.json").exists():
             raise ValueError(
                 f"{asked.folder} already holds a search. Add --resume to go on, or give another --folder."
             )
@@ -196,6 +272,7 @@ def _present(folder: Path, strategy: str, *, as_json: bool) -> None:
     assert best.evaluation is not None
     console = Console(stderr=as_json, highlight=False)
     _print_table(console, study)
+    _print_traffic(console, folder, strategy)
     _print_remarks(console, remarks)
     console.print(f"\nThe answer ({best.name}, the one that validates best):")
     for decision, operation in best.evaluation.architecture.items():
@@ -228,6 +305,21 @@ def _print_remarks(console: "Console", remarks: "Sequence[Remark]") -> None:
         mark = {True: "[green]+[/]", False: "[red]![/]", None: "[yellow]-[/]"}[remark.good]
         grid.add_row(mark, remark.text)
     console.print(grid)
+
+
+def _print_traffic(console: "Console", folder: Path, strategy: str) -> None:
+    """What several processes told each other in a step, as a mean over the strategy's runs."""
+    from advnas.studies.runs import read_results
+
+    results = [result for result in read_results(folder) if result["strategy"] == strategy]
+    traffic = [result["traffic"] for result in results if "traffic" in result]
+    if not traffic:
+        return
+    console.print(f"Bytes that each of {traffic[0]['processes']} processes handed over, a step:")
+    for purpose in traffic[0]["bytes"]:
+        mean = statistics.fmean(each["bytes"].get(purpose, 0) for each in traffic)
+        console.print(f"  {mean:>12,.0f}  {purpose}")
+    console.print(f"  {traffic[0]['network']:>12,}  for comparison: all weights of the network")
 
 
 def _report(folder: Path, console: "Console") -> Path | None:

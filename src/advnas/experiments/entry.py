@@ -19,10 +19,11 @@ from advnas.checkpoint import load_checkpoint, save_checkpoint
 from advnas.derive import batch_statistics, evaluating, settle_norms
 from advnas.device import Device
 from advnas.experiments.experiment import Found, Length
+from advnas.processes import current
 from advnas.randomness import seed_of
 from advnas.restoring import check_form
 from advnas.retrain import retrain
-from advnas.search import LossOf, Search, batches_in, check_count
+from advnas.search import Draws, LossOf, Search, batches_in, check_count
 from advnas.tasks import Task, mean_over
 from advnas.tasks.replay import Replay
 
@@ -39,6 +40,7 @@ class EntrySettings:
         the search at its beginning and its task.
     warmup: epochs with theta fixed; each epoch after it alternates weight and theta steps.
     retrain_epochs: how long the answer is trained from scratch.
+    processes: how many do a search together, each on its share of the minibatches. draws: see `Search.join`.
     """
 
     entry: str
@@ -48,8 +50,11 @@ class EntrySettings:
     retrain_epochs: int = 40
     device: str = "cpu"
     precision: str = "float32"
+    processes: int = 1
+    draws: Draws = "shared"
 
     def __post_init__(self) -> None:
+        check_count("processes", self.processes)
         check_count("epochs", self.epochs)
         check_count("warmup", self.warmup, least=0)
         check_count("retrain_epochs", self.retrain_epochs)
@@ -69,7 +74,8 @@ class EntryExperiment:
     def length(self) -> Length:
         """How long a search is; a record an epoch."""
         _, task = self._make("random", 0)
-        return Length(batches_in(task.training), self.settings.epochs, self.settings.warmup, 1)
+        per_epoch = batches_in(task.training, processes=self.settings.processes)
+        return Length(per_epoch, self.settings.epochs, self.settings.warmup, 1)
 
     def procedure(self) -> dict[str, str]:
         """What the settings do not say, in words."""
@@ -89,14 +95,16 @@ class EntryExperiment:
         search, _ = self._make(strategy, seed)
         search.set_length(self.length.turns, self.length.warmup_turns)
         search.model.to(self.settings.device)
+        search.join(current(), self.settings.draws)
         return search
 
     def make_data(self, seed: int) -> "Replayed":
         """The task's data, in orders of the seed's own."""
         _, task = self._make("random", seed)
+        share = (current().rank, current().size)
         return Replayed(
-            Replay(task.training, seed=seed_of(seed, _TRAINING), name="training"),
-            Replay(task.validation, seed=seed_of(seed, _VALIDATION), name="validation"),
+            Replay(task.training, seed=seed_of(seed, _TRAINING), name="training", share=share),
+            Replay(task.validation, seed=seed_of(seed, _VALIDATION), name="validation", share=share),
             self._placed(task.loss),
             None if task.metric is None else self._placed(task.metric),
         )

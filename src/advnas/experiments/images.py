@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from advnas import strategies
 from advnas.data_folder import data_folder
+from advnas.processes import current
 from advnas.randomness import generator, seed_of
 from advnas.search import Search
 from advnas.spaces.convolution_cell import ConvolutionCellNetwork
@@ -168,7 +169,8 @@ _NETWORKS = {"nasbench201": _nasbench201, "darts": _darts, "mobile": _mobile}
 def _search(
     network: nn.Module, strategy: str, seed: int, batch: int, weight_rate: float, theta_rate: float
 ) -> Search:
-    told: dict[str, dict[str, Any]] = {"parsec": {"examples": batch}, "enas": {"learning_rate": theta_rate / 10}}
+    examples = batch * current().size  # that a loss is the mean of
+    told: dict[str, dict[str, Any]] = {"parsec": {"examples": examples}, "enas": {"learning_rate": theta_rate / 10}}
     return Search(
         network,
         strategies.get(strategy, **told.get(strategy, {})),

@@ -66,6 +66,12 @@ def options(name: str) -> dict[str, Any]:
     return {field.name: field.default for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
 
 
+def draws_independently(strategy: Strategy | str) -> bool:
+    """Whether the processes of a search may each learn from a draw of their own; see `Strategy`."""
+    kind = strategy_type(strategy) if isinstance(strategy, str) else strategy
+    return bool(getattr(kind, "independent_draws", False))
+
+
 def _meant(word: str, known: Any) -> str:
     close = difflib.get_close_matches(str(word), list(known), n=1, cutoff=0.5)
     return f" (did you mean {close[0]!r}?)" if close else ""

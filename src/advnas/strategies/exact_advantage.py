@@ -31,6 +31,7 @@ class ExactAdvantage:
 
     weight_operations: ClassVar[int | None] = 1
     architecture_operations: ClassVar[int | None] = 1
+    independent_draws: ClassVar[bool] = True
 
     def init(self, logits: Tensor, zeros: Tensor, generator: torch.Generator) -> State:
         """EMA = 0 at every operation."""

@@ -27,6 +27,7 @@ class Nasp:
 
     weight_operations: ClassVar[int | None] = 1
     architecture_operations: ClassVar[int | None] = None
+    independent_draws: ClassVar[bool] = True
 
     def init(self, logits: Tensor, zeros: Tensor, generator: torch.Generator) -> State:
         """The middle of the box."""

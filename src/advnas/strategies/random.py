@@ -21,6 +21,7 @@ class Random:
 
     weight_operations: ClassVar[int | None] = 1
     architecture_operations: ClassVar[int | None] = 1
+    independent_draws: ClassVar[bool] = True
 
     def init(self, logits: Tensor, zeros: Tensor, generator: torch.Generator) -> State:
         """There is no state."""

@@ -29,6 +29,7 @@ class Reinforce:
 
     weight_operations: ClassVar[int | None] = 1
     architecture_operations: ClassVar[int | None] = 1
+    independent_draws: ClassVar[bool] = True
 
     def init(self, logits: Tensor, zeros: Tensor, generator: torch.Generator) -> State:
         """No baseline yet."""

@@ -29,6 +29,7 @@ class Snas:
 
     weight_operations: ClassVar[int | None] = None
     architecture_operations: ClassVar[int | None] = None
+    independent_draws: ClassVar[bool] = True
 
     def init(self, logits: Tensor, zeros: Tensor, generator: torch.Generator) -> State:
         """There is no state."""

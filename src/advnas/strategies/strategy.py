@@ -52,6 +52,10 @@ class Strategy(Protocol):
 
     All tensors may have leading dimensions (independent searches side by side), so write sums over the last
     axes only. Padding: logits of minus infinity, gradient 0.
+
+    A class attribute `independent_draws = True` says that several processes may each learn from a draw of their
+    own: the mean of their gradients is the gradient, the mean of their next states the next state, and `project`
+    does not look at the draw. Without it they all run the same draw.
     """
 
     weight_operations: ClassVar[int | None]

@@ -1,26 +1,24 @@
-"""Carry out a study: strategies x seeds, in several processes, going on where an earlier start was stopped."""
+"""Carry out a study: strategies x seeds, here or on an engine, going on where an earlier start was stopped."""
 
 import json
-import multiprocessing
-import os
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-import torch
-
 from advnas.checkpoint import StopSignals, write_atomically
 from advnas.experiments.experiment import Experiment, Length
-from advnas.search import SearchStopped
+from advnas.processes import current
+from advnas.search import NonFiniteLoss, SearchStopped
+from advnas.studies.engines import Engine
 from advnas.studies.runs import run_folder, run_search, run_warmup, shares_warmup, warmup_file
 
 _PATIENCE = 0.2  # seconds between two looks at whether somebody wants to stop
+_APPEARANCE = 10.0  # seconds that a shared folder may take to show what another machine has written
 
 
 @dataclass(frozen=True)
@@ -109,16 +107,20 @@ def execute(
     jobs: Sequence[Job],
     study: Path,
     *,
-    processes: int = 1,
+    engine: Engine | None = None,
     on_done: Callable[[Job], object] | None = None,
 ) -> None:
-    """Run the jobs that are not done yet. A job that fails does not stop the others; its error comes at the end."""
+    """Run the jobs that are not done yet. A job that fails does not stop the others; its error comes at the end.
+
+    engine: where they run; None: here, one after the other, and a process that has joined a group does its part.
+    """
     left = [job for job in jobs if not job.is_done(study)]
+    current().wait()  # nobody finishes one before all have looked
     failures: dict[Job, BaseException] = {}
-    if processes == 1:
+    if engine is None:
         _run_here(experiment, left, study, failures, on_done)
     else:
-        _run_in_processes(experiment, left, study, processes, failures, on_done)
+        _run_on(engine, experiment, left, study.resolve(), failures, on_done)
     if failures:
         details = "\n".join("".join(traceback.format_exception(error)) for error in failures.values())
         write_atomically(study / "failures.txt", details)
@@ -143,67 +145,61 @@ def _run_here(experiment: Experiment, left: list[Job], study: Path, failures: Fa
         try:
             job.run(experiment, study)
         except (ArithmeticError, ValueError, RuntimeError) as error:
+            if current().size > 1 and not isinstance(error, NonFiniteLoss):
+                raise  # the other processes may not know, and would wait
             failures[job] = error
         else:
             if on_done is not None:
                 on_done(job)
 
 
-def _run_in_processes(
-    experiment: Experiment, left: list[Job], study: Path, processes: int, failures: Failures, on_done: OnDone
+def _run_on(
+    engine: Engine, experiment: Experiment, left: list[Job], study: Path, failures: Failures, on_done: OnDone
 ) -> None:
-    keep_freed_memory()
-    context = multiprocessing.get_context("spawn")
-    threads = max(1, (os.cpu_count() or 1) // processes)
     waiting, running = list(left), dict[Future[None], Job]()
-    pool = ProcessPoolExecutor(processes, context, _begin_process, (threads, os.getpid()))
-    with StopSignals() as signals, pool:
+    with engine, StopSignals() as signals:  # in this order: Ray listens to signals of its own, and would abort
         while waiting or running:
             if signals.requested:
-                _stop(pool)
-            for job in [job for job in waiting if _may_start(job, waiting, running)][: processes - len(running)]:
+                _stop(engine)
+            room = len(waiting) if engine.room is None else engine.room - len(running)
+            for job in [job for job in waiting if _may_start(job, waiting, running)][:room]:
                 waiting.remove(job)
                 if not _is_hopeless(job, failures):
-                    running[pool.submit(job.run, experiment, study)] = job
+                    running[engine.submit(job.run, experiment, study)] = job
             for future in wait(running, _PATIENCE, return_when=FIRST_COMPLETED).done:
                 job = running.pop(future)
-                error = future.exception()
-                if isinstance(error, KeyboardInterrupt):
-                    _stop(pool)
-                if isinstance(error, BrokenProcessPool):
-                    raise ChildProcessError(
-                        "A process of the study died. Start the same command again: it goes on."
-                    )
+                error = _outcome(engine, future, job, study)
                 if error is not None:
                     failures[job] = error
                 elif on_done is not None:
                     on_done(job)
 
 
-def _stop(pool: ProcessPoolExecutor) -> NoReturn:
-    """Let every process finish its step and save."""
-    for process in multiprocessing.active_children():
-        process.terminate()
-    pool.shutdown()
+def _outcome(engine: Engine, future: Future[None], job: Job, study: Path) -> BaseException | None:
+    """What went wrong with a job that is over, if anything did."""
+    error = future.exception()
+    if isinstance(error, KeyboardInterrupt):
+        _stop(engine)
+    if isinstance(error, BrokenProcessPool):
+        raise ChildProcessError("A process of the study died. Start the same command again: it goes on.")
+    if error is None and not _appears(job, study):
+        return ValueError(
+            f"{job.name} is done where it ran, but {study} does not show it here. "
+            "Give a --folder on storage that all machines see."
+        )
+    return error
+
+
+def _appears(job: Job, study: Path) -> bool:
+    deadline = time.monotonic() + _APPEARANCE
+    while not job.is_done(study) and time.monotonic() < deadline:
+        time.sleep(_PATIENCE)
+    return job.is_done(study)
+
+
+def _stop(engine: Engine) -> NoReturn:
+    engine.stop()
     raise SearchStopped("The runs under way were stopped and saved.")
-
-
-def _begin_process(threads: int, parent: int) -> None:
-    torch.set_num_threads(threads)
-    threading.Thread(target=_die_with, args=(parent,), daemon=True).start()
-
-
-def _die_with(parent: int) -> None:
-    """A study that was killed may be started again at once: nobody else may still be writing into its folder."""
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os._exit(1)
-
-
-def keep_freed_memory() -> None:
-    """Tell glibc in the processes to come not to give memory back between steps: a tenth of a step's time."""
-    os.environ.setdefault("MALLOC_TRIM_THRESHOLD_", str(2**31 - 1))
-    os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(2**30))
 
 
 def _needs_warmup(job: Job) -> bool:

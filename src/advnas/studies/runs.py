@@ -20,6 +20,7 @@ from advnas.checkpoint import (
 )
 from advnas.experiments.experiment import Experiment, Minibatches
 from advnas.memory import saved_bytes
+from advnas.processes import current
 from advnas.restoring import check_form
 from advnas.search import Search, SearchStopped, Step
 from advnas.studies.results import provenance
@@ -43,9 +44,12 @@ def shares_warmup(strategy: str) -> bool:
 
 
 def run_warmup(experiment: Experiment, seed: int, study: Path) -> None:
-    """Train the weights while theta is fixed and uniform, once for all strategies that do this alike."""
-    target = warmup_file(study, seed)
-    if target.exists():
+    """Train the weights while theta is fixed and uniform, once for all strategies that do this alike.
+
+    Several processes may do it together: all take every step, rank 0 writes.
+    """
+    target, group = warmup_file(study, seed), current()
+    if group.any(target.exists()):
         return
     search, data = experiment.make_search("random", seed), experiment.make_data(seed)
     checkpoints, clock = Checkpoints(target.with_suffix("")), _Clock()
@@ -58,28 +62,33 @@ def run_warmup(experiment: Experiment, seed: int, study: Path) -> None:
         clock = _Clock(saved["seconds"])
 
     checkpoints.resume(go_on)
+    group.wait()  # nobody writes before all have read
     while search.weight_steps < experiment.length.warmup_turns:
         search.turn(*data.losses(search))
-        if search.weight_steps % experiment.length.record_every == 0:
+        if group.rank == 0 and search.weight_steps % experiment.length.record_every == 0:
             state = {"search": search.state(), "data": data.state(), "seconds": clock.seconds}
             checkpoints.save(state, search.weight_steps)
     warm = {"weights": search.state()["weights"], "data": data.state(), "seconds": clock.seconds}
-    save_checkpoint(target, warm)
-    checkpoints.clear()
+    group.first_does(partial(save_checkpoint, target, warm))
+    if group.rank == 0:
+        checkpoints.clear()
 
 
 def run_search(experiment: Experiment, strategy: str, seed: int, study: Path) -> None:
-    """Search from the end of the warm-up on; leaves `result.json` when it is done, and does nothing if it was."""
-    folder = run_folder(study, strategy, seed)
-    if (folder / "result.json").exists():
+    """Search from the end of the warm-up on; leaves `result.json` when it is done, and does nothing if it was.
+
+    Several processes may do it together: all take every step, rank 0 writes and judges what was found.
+    """
+    folder, group = run_folder(study, strategy, seed), current()
+    if group.any((folder / "result.json").exists()):
         return
     search, data = experiment.make_search(strategy, seed), experiment.make_data(seed)
-    checkpoints, log = Checkpoints(folder), _Log(folder)
+    checkpoints, log = Checkpoints(folder), _Log(folder, writes=group.rank == 0)
 
     def go_on(saved: dict[str, Any]) -> None:
         check_form(saved, [{"search": {}, "data": {}}], "it")
         log.restore(saved)
-        search.restore(saved["search"])
+        search.restore(saved["search"], folder)
         data.restore(saved["data"])
 
     def begin(warm: dict[str, Any]) -> None:
@@ -90,22 +99,41 @@ def run_search(experiment: Experiment, strategy: str, seed: int, study: Path) ->
 
     if not checkpoints.resume(go_on) and shares_warmup(strategy) and experiment.length.warmup:
         enter_checkpoint(warmup_file(study, seed), begin)
+    group.wait()  # nobody writes before all have read
+    group.count_anew()
     _go(experiment, search, data, log, checkpoints)
-    answers = search.answers()
-    result = {
-        "strategy": strategy,
-        "seed": seed,
+    result = {"strategy": strategy, "seed": seed, **_found(experiment, strategy, seed, search, log)}
+
+    def finish() -> None:
+        evaluation = experiment.evaluate(strategy, seed, search, folder / "evaluation")
+        whole = result | {"evaluation": evaluation, "provenance": provenance()}
+        write_atomically(folder / "result.json", json.dumps(whole, indent=1) + "\n")
+        checkpoints.clear()
+
+    group.first_does(finish)
+
+
+def _found(experiment: Experiment, strategy: str, seed: int, search: Search, log: "_Log") -> dict[str, Any]:
+    """What is known at the end of a search."""
+    answers, traffic = search.answers(), _traffic(search)
+    return {
         "argmax": answers["argmax"],
         "process_best": answers["process_best"],
         "seconds": log.seconds,
         "warmup_seconds": log.warmup_seconds,
         "saved_bytes": _memory(experiment, strategy, seed),
         "operation_sizes": search.space.operation_sizes(),
-        "evaluation": experiment.evaluate(strategy, seed, search, folder / "evaluation"),
-        "provenance": provenance(),
+        **traffic,
     }
-    write_atomically(folder / "result.json", json.dumps(result, indent=1) + "\n")
-    checkpoints.clear()
+
+
+def _traffic(search: Search) -> dict[str, Any]:
+    """What several processes told each other in the steps since the run was started last."""
+    if search.group.size == 1:
+        return {}
+    network = sum(weight.nbytes for weight in search.model.parameters())
+    traffic = {"processes": search.group.size, "bytes": search.group.bytes_a_step(), "network": network}
+    return {"traffic": traffic}
 
 
 def read_results(study: Path) -> list[dict[str, Any]]:
@@ -127,7 +155,7 @@ def _read_result(path: Path) -> dict[str, Any]:
 
 def _go(experiment: Experiment, search: Search, data: Minibatches, log: "_Log", checkpoints: Checkpoints) -> None:
     """Take the turns that are left. A signal lets the one under way finish, saves, and stops."""
-    length = experiment.length
+    length, group = experiment.length, search.group
     with StopSignals() as signals, log:
         while True:
             if search.weight_steps == length.warmup_turns and not log.records:
@@ -139,11 +167,12 @@ def _go(experiment: Experiment, search: Search, data: Minibatches, log: "_Log", 
             due = search.weight_steps % length.record_every == 0 or search.weight_steps == length.turns
             if due and search.weight_steps > length.warmup_turns:
                 log.record(experiment, search, data)
-            if due or signals.requested:
+            stop = group.any(signals.requested)  # it may reach the processes in different turns
+            if (due or stop) and group.rank == 0:
                 log.sync()
-                state = {"search": search.state(), "data": data.state(), **log.state()}
+                state = {"search": search.state(checkpoints.folder), "data": data.state(), **log.state()}
                 checkpoints.save(state, search.weight_steps)
-            if signals.requested:
+            if stop:
                 raise SearchStopped(f"The run in {checkpoints.folder} was stopped and saved.")
 
 
@@ -159,10 +188,13 @@ class _Clock:
 
 
 class _Log:
-    """Records of a run. Times stand in a file of their own: the records of equal runs are equal to the byte."""
+    """Records of a run. Times stand in a file of their own: the records of equal runs are equal to the byte.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    writes: of several processes that do a run together, one.
+    """
+
+    def __init__(self, folder: Path, *, writes: bool) -> None:
+        self._folder, self._writes = folder, writes
         self.records: list[dict[str, Any]] = []
         self._timing: list[dict[str, float]] = []
         self.warmup_seconds = 0.0
@@ -171,11 +203,12 @@ class _Log:
         self._clock = _Clock()
 
     def __enter__(self) -> Self:
-        self._journal = Journal(self._folder / "metrics.jsonl", keep=self._lines)
+        self._journal = Journal(self._folder / "metrics.jsonl", keep=self._lines) if self._writes else None
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._journal.close()
+        if self._journal is not None:
+            self._journal.close()
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Go on with a `state`."""
@@ -202,13 +235,15 @@ class _Log:
     def note(self, steps: Sequence[Step]) -> None:
         """Every step is a line; the loss of theta's is part of the next record."""
         for step in steps:
-            self._journal.append(asdict(step))
+            if self._journal is not None:
+                self._journal.append(asdict(step))
             self._losses += [step.loss] * (step.phase == "architecture")
         self._lines += len(steps)
 
     def sync(self) -> None:
         """A checkpoint counts lines, so they must be there before it."""
-        self._journal.sync()
+        if self._journal is not None:
+            self._journal.sync()
 
     def record(self, experiment: Experiment, search: Search, data: Minibatches) -> None:
         losses, self._losses = self._losses, []
@@ -224,6 +259,8 @@ class _Log:
             }
         )
         self._timing.append({"epoch": epoch, "seconds": self.seconds})
+        if self._journal is None:
+            return
         for name, lines in (("records", self.records), ("timing", self._timing)):
             text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
             write_atomically(self._folder / f"{name}.jsonl", text)

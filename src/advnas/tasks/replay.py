@@ -19,22 +19,24 @@ class Replay(Iterator[Any]):
     beyond its reach: what such data give after a stop differs from what they would have given.
 
     name: how messages speak of the data.
+    share: (rank, size) of a process that shares the data with others: of every `size` minibatches it gets one, and
+        those at the end of a pass that do not go round are left out, fetched by all processes alike.
     """
 
-    def __init__(self, batches: Iterable[Any], *, seed: int, name: str) -> None:
-        self._batches, self._seed, self._name = batches, seed, name
+    def __init__(self, batches: Iterable[Any], *, seed: int, name: str, share: tuple[int, int] = (0, 1)) -> None:
+        self._batches, self._seed, self._name, self._share = batches, seed, name, share
         self._pass, self._number = 0, 0
         self._iterator: Iterator[Any] | None = None
 
     @property
     def position(self) -> Position:
-        """The pass and the number in it of the minibatch that comes next."""
-        return self._pass, self._number
+        """The pass and the number in it of the minibatch that comes next; the same in all processes that share."""
+        return self._pass, self._number // self._share[1]
 
     def enter(self, position: Position) -> None:
         """Go to a position; the minibatches of its pass that lie before it are fetched and dropped."""
         self._pass, self._number, self._iterator = position[0], 0, None
-        while self._number < position[1]:
+        while self._number < position[1] * self._share[1]:
             try:
                 self._fetch()
             except StopIteration:
@@ -48,12 +50,14 @@ class Replay(Iterator[Any]):
         return next(Replay(self._batches, seed=self._seed, name=self._name))
 
     def __next__(self) -> Any:
+        rank, size = self._share
         try:
-            return self._fetch()
+            return [self._fetch() for _ in range(size)][rank]
         except StopIteration:
-            if self._number == 0:
+            if self._number < size:
+                few = f", or have fewer minibatches than the {size} processes that share them" if size > 1 else ""
                 raise ValueError(
-                    f"The {self._name} data are empty, or an iterator that can be read only once."
+                    f"The {self._name} data are empty, or an iterator that can be read only once{few}."
                 ) from None
         self._pass, self._number, self._iterator = self._pass + 1, 0, None
         return next(self)
