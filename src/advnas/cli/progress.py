@@ -32,10 +32,11 @@ def study_progress(experiment: "Study", jobs: "Sequence[Job]", folder: Path) -> 
         with _study_bar(experiment, jobs, folder, console):
             yield lambda job: console.print(f"{job.name}: done", highlight=False)
         return
-    started = time.monotonic()
+    started, done = time.monotonic(), done_before
 
     def announce(job: "Job") -> None:
-        done = sum(job.is_done(folder) for job in jobs)
+        nonlocal done
+        done += 1  # rather than a look at all of them, which may be ten thousand
         left = (time.monotonic() - started) * (len(jobs) - done) / max(1, done - done_before)
         print(f"{job.name}: done; {done} of {len(jobs)}, about {left / 60:.0f} min left", file=sys.stderr)
 
@@ -44,7 +45,7 @@ def study_progress(experiment: "Study", jobs: "Sequence[Job]", folder: Path) -> 
 
 @contextmanager
 def _study_bar(experiment: "Study", jobs: "Sequence[Job]", folder: Path, console: "Console") -> Iterator[None]:
-    """Looks every second at what the runs have written: they are other processes, or another program's."""
+    """Looks every few seconds at what the runs have written: they are other processes, or another program's."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     over = threading.Event()
@@ -52,7 +53,7 @@ def _study_bar(experiment: "Study", jobs: "Sequence[Job]", folder: Path, console
     columns = (text, BarColumn(), TextColumn("{task.percentage:.0f} %"), TimeElapsedColumn(), TimeRemainingColumn())
 
     def watch() -> None:
-        while not over.wait(1):
+        while not over.wait(max(1, len(jobs) / 500)):
             done = sum(job.is_done(folder) for job in jobs)
             progress = sum(job.progress(experiment, folder) for job in jobs)
             bar.update(task, completed=progress, description=f"{done} of {len(jobs)} runs")
