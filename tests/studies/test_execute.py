@@ -69,10 +69,9 @@ def test_a_failing_run_does_not_stop_the_others_and_is_told_at_the_end(tmp_path,
 
 def test_a_search_waits_for_its_warm_up():
     warmup, search, dense = Job(None, 0), Job("advantage", 0), Job("darts", 0)
-    assert not module._may_start(search, [warmup], {})
-    assert not module._may_start(search, [], {object(): warmup})
-    assert module._may_start(search, [], {})
-    assert module._may_start(dense, [warmup], {})
+    assert module._startable([warmup, search, dense], {}) == [warmup, dense]
+    assert module._startable([search, dense], {object(): warmup}) == [dense]
+    assert module._startable([search, Job("advantage", 1)], {object(): Job(None, 1)}) == [search]
 
 
 def test_the_status_of_a_run_goes_by_its_files(tmp_path):

@@ -35,10 +35,11 @@ def study_progress(experiment: "Study", jobs: "Sequence[Job]", folder: Path) -> 
         with _study_bar(experiment, jobs, folder, console):
             yield lambda job: console.print(f"{job.name}: done", highlight=False)
         return
-    started = time.monotonic()
+    started, done = time.monotonic(), done_before
 
     def announce(job: "Job") -> None:
-        done = sum(job.is_done(folder) for job in jobs)
+        nonlocal done
+        done += 1  # rather than a look at all of them, which may be ten thousand
         left = (time.monotonic() - started) * (len(jobs) - done) / max(1, done - done_before)
         print(f"{job.name}: done; {done} of {len(jobs)}, about {left / 60:.0f} min left", file=sys.stderr)
 
@@ -47,14 +48,14 @@ def study_progress(experiment: "Study", jobs: "Sequence[Job]", folder: Path) -> 
 
 @contextmanager
 def _study_bar(experiment: "Study", jobs: "Sequence[Job]", folder: Path, console: "Console") -> Iterator[None]:
-    """Looks every second at what the runs have written: they are other processes, or another program's."""
+    """Looks every few seconds at what the runs have written: they are other processes, or another program's."""
     from rich.live import Live
 
     over, started = threading.Event(), time.monotonic()
     begun = sum(job.status(experiment, folder).share for job in jobs)
 
     def watch() -> None:
-        while not over.wait(1):
+        while not over.wait(max(1, len(jobs) / 500)):
             live.update(study_view(experiment, jobs, folder, time.monotonic() - started, begun), refresh=True)
 
     with Live(console=console, transient=True, auto_refresh=False, redirect_stderr=False) as live:

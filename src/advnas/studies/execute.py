@@ -162,8 +162,10 @@ def _run_on(
             if signals.requested:
                 _stop(engine)
             room = len(waiting) if engine.room is None else engine.room - len(running)
-            for job in [job for job in waiting if _may_start(job, waiting, running)][:room]:
-                waiting.remove(job)
+            starting = _startable(waiting, running)[:room]
+            taken = set(starting)
+            waiting = [job for job in waiting if job not in taken]
+            for job in starting:
                 if not _is_hopeless(job, failures):
                     running[engine.submit(job.run, experiment, study)] = job
             for future in wait(running, _PATIENCE, return_when=FIRST_COMPLETED).done:
@@ -206,8 +208,10 @@ def _needs_warmup(job: Job) -> bool:
     return job.strategy is not None and shares_warmup(job.strategy)
 
 
-def _may_start(job: Job, waiting: list[Job], running: dict[Future[None], Job]) -> bool:
-    return not _needs_warmup(job) or Job(None, job.seed) not in {*waiting, *running.values()}
+def _startable(waiting: Sequence[Job], running: Mapping[Future[None], Job]) -> list[Job]:
+    """Those whose warm-up is not still to come; in one pass, as a study may have ten thousand runs."""
+    warming = {job.seed for job in (*waiting, *running.values()) if job.strategy is None}
+    return [job for job in waiting if job.seed not in warming or not _needs_warmup(job)]
 
 
 def _is_hopeless(job: Job, failures: Failures) -> bool:
