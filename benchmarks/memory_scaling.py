@@ -13,10 +13,12 @@ included, was ever larger.
 """
 
 import argparse
+import ctypes
 import gc
 import hashlib
 import json
 import os
+import platform
 import resource
 import statistics
 import subprocess
@@ -39,6 +41,7 @@ from advnas.spaces.mobile import SMALL_IMAGES, MakeCandidates, MobileNetwork, ma
 from advnas.weights.sizes import parse_size
 
 Row = dict[str, Any]
+Cost = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class Setting:
     seed: int = 0
 
 
-LARGE = Setting(candidates=64, width=2.75, batch=16, side=16, steps=200, budget="1GB")
+LARGE = Setting(candidates=64, width=2.75, batch=8, side=8, steps=200, budget="1GB")
 DENSE_STEPS = 3
 
 
@@ -125,6 +128,7 @@ def measure(setting: Setting) -> Row:
     if setting.limit is not None:
         limit = parse_size(setting.limit)
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+        return_freed_memory()
     start = time.perf_counter()
     results = (measure_plain if setting.store == "plain" else measure_search)(setting)
     peak = peak_memory()
@@ -141,9 +145,19 @@ def measure(setting: Setting) -> Row:
     }
 
 
+def return_freed_memory() -> None:
+    """Make glibc give memory back as soon as it is freed: it would keep hundreds of megabytes between the steps.
+
+    Costs time, as the next step has to fault its memory in again. MALLOC_MMAP_THRESHOLD_=262144 does the same.
+    """
+    if platform.libc_ver()[0] == "glibc":
+        mmap_threshold = -3  # M_MMAP_THRESHOLD of malloc.h
+        ctypes.CDLL(None).mallopt(mmap_threshold, 2**18)
+
+
 def measure_plain(setting: Setting) -> Row:
     """Some architectures, each trained by itself as anybody would."""
-    times: list[float] = []
+    times: list[Cost] = []
     loss_of, architectures = make_loss(setting), 5
     for number in range(architectures):
         model = one_architecture(setting, number)
@@ -158,7 +172,7 @@ def measure_plain(setting: Setting) -> Row:
 
         times += [seconds(step) for _ in range(max(2, min(setting.steps, 30) // architectures))][1:]
     size = 2 * sum(parameter.nbytes for parameter in parameters)
-    return {"parent_MB": round(size / 1e6), "weight_step": statistics.median(times)}
+    return {"parent_MB": round(size / 1e6), **summary("weight_step", times)}
 
 
 def one_architecture(setting: Setting, number: int) -> nn.Module:
@@ -209,10 +223,8 @@ def measure_search(setting: Setting) -> Row:
     return {
         "parent_MB": round(size / 1e6),
         "build_seconds": round(built, 2),
-        "weight_step": statistics.median(weight_steps[tail:]),
-        "weight_step_mean": statistics.mean(weight_steps[tail:]),
-        "weight_step_slowest": max(weight_steps[tail:]),
-        "architecture_step": statistics.median(architecture_steps[tail:]),
+        **summary("weight_step", weight_steps[tail:]),
+        **summary("architecture_step", architecture_steps[tail:]),
         "argmax": search.argmax().digest,
         "checksum": checksum,
     }
@@ -256,10 +268,21 @@ def peak_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def seconds(step: Callable[[], object]) -> float:
-    start = time.perf_counter()
+def seconds(step: Callable[[], object]) -> Cost:
+    start, start_busy = time.perf_counter(), time.process_time()
     step()
-    return time.perf_counter() - start
+    return time.perf_counter() - start, time.process_time() - start_busy
+
+
+def summary(name: str, costs: list[Cost]) -> Row:
+    """Seconds as the wall clock and as the processor counts them; other work on the machine changes the first."""
+    clock, busy = zip(*costs, strict=True)
+    return {
+        name: round(statistics.median(clock), 4),
+        f"{name}_mean": round(statistics.mean(clock), 4),
+        f"{name}_slowest": round(max(clock), 4),
+        f"{name}_cpu": round(statistics.mean(busy), 4),
+    }
 
 
 def commit() -> str:
@@ -276,6 +299,7 @@ def add_ratios(rows: list[Row]) -> None:
                 if "failed" in row or "failed" in other:
                     continue
                 row[f"weight_step_to_{name}"] = round(row["weight_step"] / other["weight_step"], 3)
+                row[f"weight_step_cpu_to_{name}"] = round(row["weight_step_cpu"] / other["weight_step_cpu"], 3)
                 row[f"memory_to_{name}"] = round(row["peak_resident_MB"] / other["peak_resident_MB"], 3)
                 if name == "resident" and row["store"] in ("host", "disk", "cold"):
                     row["identical_to_resident"] = row["checksum"] == other["checksum"]
@@ -291,6 +315,7 @@ def table(rows: list[Row]) -> str:
         "architecture_step": "architecture step, s",
         "weight_step_to_plain": "weight step to plain",
         "weight_step_to_resident": "to resident",
+        "weight_step_cpu_to_resident": "processor time to resident",
         "identical_to_resident": "bit-identical",
     }
     lines = [" | ".join(columns.values())]

@@ -1,3 +1,4 @@
+import copy
 import itertools
 import os
 import subprocess
@@ -105,6 +106,31 @@ def test_segments_that_no_checkpoint_needs_are_removed_and_stale_ones_are_emptie
     live = sum(place[2] for place in kept[-1].values())
     on_disk = sum((tmp_path / name).stat().st_size for name in segments(tmp_path))
     assert on_disk <= 4 * live
+
+
+def test_a_search_that_is_set_back_forgets_the_optimizer_state_it_had_in_between(lab, tmp_path):
+    search, resident = lab.search_with(disk(), "random"), lab.search_with("resident", "random")
+    start = copy.deepcopy(search.state())
+    lab.take_steps(search, 5)
+    search.restore(start)
+    resumed = lab.search_with(disk(), "random")
+    resumed.restore(search.state(tmp_path), tmp_path)
+    for one in (resumed, search, resident):
+        lab.take_steps(one, 2)
+    lab.assert_equal(resumed, resident)
+    lab.assert_equal(search, resident)
+
+
+def test_another_folder_gets_everything_and_the_first_one_keeps_what_it_has(lab, tmp_path):
+    search = lab.search_with(disk(), "random")
+    first = copy.deepcopy(search.state(tmp_path / "one"))
+    lab.take_steps(search, 1)
+    second = search.state(tmp_path / "two")
+    assert set(first["weights"]["units"]) == set(second["weights"]["units"])
+    lab.take_steps(search, 1, start=1)
+    search.state(tmp_path / "one")
+    lab.search_with(disk(), "random").restore(first, tmp_path / "one")
+    lab.search_with(disk(), "random").restore(second, tmp_path / "two")
 
 
 def damage(path):

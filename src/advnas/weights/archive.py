@@ -63,6 +63,8 @@ class Archive:
 
     def _prune(self) -> None:
         """Remove segments that no checkpoint needs. Those of a save that was cut short are among them."""
+        if not self._kept:  # nothing is known yet of what is there
+            return
         needed = {place[0] for manifest in self._kept for place in manifest.values()}
         for path in self.folder.glob("segment-*.bin"):
             if path.name not in needed:

@@ -60,10 +60,14 @@ class Unit:
 
     def settle(self, optimizer: Optimizer, place: Place) -> None:
         """Give a home to whatever has none: the parameters, and state that the optimiser has just made."""
-        strangers = [(key, tensor) for key, tensor in self._tensors(optimizer) if not self._knows(key, tensor)]
-        for key, tensor in strangers:
-            self._take_in(key, tensor, place)
-        if strangers:
+        tensors = dict(self._tensors(optimizer))
+        gone = self.travellers.keys() - tensors.keys()  # the optimiser was set back to before it had this state
+        for key in gone:
+            del self.travellers[key]
+        strangers = [key for key, tensor in tensors.items() if not self._knows(key, tensor)]
+        for key in strangers:
+            self._take_in(key, tensors[key], place)
+        if gone or strangers:
             self.bytes = sum(home.nbytes for home in self.homes)
 
     def _tensors(self, optimizer: Optimizer) -> Iterator[tuple[tuple[str, str], Tensor]]:
