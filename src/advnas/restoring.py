@@ -23,12 +23,21 @@ def take_over(state: State, *, now: State, put: Callable[[State], object], moved
         put(before)  # so that the step below does not move `state`, should that be the very state that stands now
         after = moved()
         put(before)
-        check_form(state, [before, after], "state")
+        check_form(state, [before, after, _without_optimizer_states(before)], "state")
         put(state)
     except Exception as error:  # modules, optimisers and generators refuse what they are given in ways of their own
         put(before)
         kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
         raise ValueError(kind + " ".join(str(error).split())) from error
+
+
+def _without_optimizer_states(state: Any) -> Any:
+    """As it was before the first step: an earlier state may be gone back to."""
+    if not isinstance(state, Mapping):
+        return state
+    if "param_groups" in state:
+        return {**state, "state": {}}
+    return {key: _without_optimizer_states(value) for key, value in state.items()}
 
 
 def check_form(saved: Any, examples: Sequence[Any], name: str) -> None:

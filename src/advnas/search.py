@@ -396,7 +396,8 @@ class Search:
         A state that cannot be of such a search is refused with ValueError, and the search is as it was; where
         candidates lie in files, which are read one after the other, some may have been taken over by then.
         """
-        if "units" in state.get("weights", {}):
+        check_form(state, [{"weights": {}, "architecture": {}}], "state")
+        if "units" in state["weights"]:
             self._restore_units(state, folder)
         else:
             take_over(state, now=self.state(), put=self._put, moved=self._moved)
@@ -412,7 +413,6 @@ class Search:
             self.restore({"weights": weights, "architecture": copy.deepcopy(self._architecture_state())})
 
     def _restore_units(self, state: Mapping[str, Any], folder: Path | None) -> None:
-        check_form(state, [{"weights": {}, "architecture": {}}], "state")
         self._adopt_units(state["weights"], folder)  # first: a damaged file of units must leave theta as it was
         take_over(
             state["architecture"],
@@ -466,7 +466,8 @@ class Search:
         with torch.no_grad():
             _, strategy = self.strategy.gradient(_blank(draw), draw, logits, self._state)
         blank_step(self._architecture_optimizer)
-        return self._architecture_state() | {"strategy": strategy, "process_best": [dict(self.argmax()), 0.0]}
+        other = [dict(self.argmax()), 0.0] if self.process_best is None else None
+        return self._architecture_state() | {"strategy": strategy, "process_best": other}
 
     def _draw(self, logits: Tensor, phase: Phase, randomness: torch.Generator | None = None) -> Draw:
         progress = self._progress(self.architecture_steps, warmup=self._warmup)
