@@ -55,7 +55,9 @@ def test_cifar10_is_augmented_for_training_and_not_for_the_test(monkeypatch):
     assert len(task.test) == 3
 
 
-@pytest.mark.parametrize(("space", "decisions"), [("nasbench201", 6), ("darts", 28), ("mobile", 21)])
+@pytest.mark.parametrize(
+    ("space", "decisions"), [("small_cells", 6), ("nasbench201", 6), ("darts", 28), ("mobile", 21)]
+)
 def test_every_space_for_images_takes_digits(space, decisions):
     search, task = digits("random", 0, space=space, batch=4)
     assert len(search.space.decisions) == decisions
@@ -63,5 +65,5 @@ def test_every_space_for_images_takes_digits(space, decisions):
 
 
 def test_a_space_nobody_knows_is_told():
-    with pytest.raises(ValueError, match="must be one of nasbench201, darts, mobile, got 'darts201'"):
+    with pytest.raises(ValueError, match="must be one of small_cells, nasbench201, darts, mobile, got 'darts201'"):
         digits("random", 0, space="darts201")

@@ -5,7 +5,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from advnas import Architecture, Choice, Draw, Search, SearchSpace, Zero
-from advnas.spaces.convolution_cell import EDGES, Cell, ConvolutionCellNetwork, ReLUConvBN
+from advnas.spaces.convolution_cell import EDGES, Cell, ConvolutionCellNetwork, ReLUConvBN, SmallCellNetwork
 from advnas.testing import check_space
 
 NAMES = [f"{source}->{target}" for source, target in EDGES]
@@ -220,3 +220,18 @@ def test_parameters_and_multiply_adds_are_those_of_the_table_for_random_cells_an
         # The table counts the classifier's biases too.
         multiply_adds = counter.get_total_flops() // 2 + network.classifier.out_features
         assert round(multiply_adds / 1e6, 5) == round(7.78305 + 35.38944 * large + 3.93216 * small, 5)
+
+
+# The small network
+
+
+def test_the_small_network_leans_on_its_cells():
+    space = SearchSpace(SmallCellNetwork(channels=8, zero=True, affine=True))
+    check_space(lambda: SmallCellNetwork(channels=4, zero=True), randn(2, 1, 8, 8), architectures=8)
+    assert [decision.name for decision in space.decisions] == NAMES
+    fixed = 8 + 2 * 8 + 2 * 8 + 8 * 10 + 10  # stem and its norm, last norm, classifier
+    counts = {"skip_connect": 0, "nor_conv_3x3": 3 * 6 * (9 * 8 * 8 + 2 * 8)}
+    for operation, count in counts.items():
+        network = space.derive(architecture(*[operation] * 6))
+        assert sum(parameter.numel() for parameter in network.parameters()) == fixed + count
+        assert network(randn(5, 1, 8, 8)).shape == (5, 10)

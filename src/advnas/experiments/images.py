@@ -15,7 +15,7 @@ from advnas.data_folder import data_folder
 from advnas.processes import current
 from advnas.randomness import generator, seed_of
 from advnas.search import Search
-from advnas.spaces.convolution_cell import ConvolutionCellNetwork
+from advnas.spaces.convolution_cell import ConvolutionCellNetwork, SmallCellNetwork
 from advnas.spaces.darts import DartsNetwork
 from advnas.spaces.mobile import SMALL_IMAGES, MobileNetwork
 from advnas.tasks import Task, cifar10
@@ -30,13 +30,13 @@ def digits(
     strategy: str,
     seed: int,
     *,
-    space: str = "nasbench201",
-    channels: int = 4,
+    space: str = "small_cells",
+    channels: int = 8,
     cells: int = 1,
     zero: bool = True,
     batch: int = 32,
     weight_rate: float = 0.1,
-    theta_rate: float = 0.02,
+    theta_rate: float = 0.05,
 ) -> tuple[Search, Task]:
     """A cell for the handwritten digits that come with the package."""
     known, end = handwritten.read(), _DIGITS_FOR_WEIGHTS + _DIGITS_FOR_THETA
@@ -145,6 +145,11 @@ def _nasbench201(inputs: int, channels: int, cells: int, zero: bool) -> nn.Modul
     return ConvolutionCellNetwork(inputs=inputs, channels=channels, cells=cells, zero=zero, affine=True)
 
 
+def _small_cells(inputs: int, channels: int, cells: int, zero: bool) -> nn.Module:
+    """cells: always three."""
+    return SmallCellNetwork(inputs=inputs, channels=channels, zero=zero, affine=True)
+
+
 def _darts(inputs: int, channels: int, cells: int, zero: bool) -> nn.Module:
     """cells: between the two that reduce, and before and after them."""
     return DartsNetwork(inputs=inputs, channels=channels, cells=3 * cells + 2, zero=zero, affine=True)
@@ -163,7 +168,7 @@ def _mobile(inputs: int, channels: int, cells: int, zero: bool) -> nn.Module:
     )
 
 
-_NETWORKS = {"nasbench201": _nasbench201, "darts": _darts, "mobile": _mobile}
+_NETWORKS = {"small_cells": _small_cells, "nasbench201": _nasbench201, "darts": _darts, "mobile": _mobile}
 
 
 def _search(
