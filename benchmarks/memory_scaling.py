@@ -58,9 +58,9 @@ class Setting:
     candidates: int = 4
     width: float = 1.0
     batch: int = 16
-    side: int = 32
-    steps: int = 30
-    budget: str = "250MB"
+    side: int = 16
+    steps: int = 20
+    budget: str = "100MB"
     limit: str | None = None
     folder: str | None = None
     seed: int = 0
