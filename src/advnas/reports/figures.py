@@ -220,7 +220,8 @@ def _draw_loss(study: Study) -> Iterator[Drawing]:
     # A seed that diverges for a while would leave a line at the bottom of an empty figure.
     drawn = [point for points in curves.values() for point in points]
     lowest, highest = min(point.low for point in drawn), max(point.middle for point in drawn)
-    axes.set_ylim(lowest - 0.05 * (highest - lowest), highest + 0.15 * (highest - lowest) or None)
+    if lowest < highest:
+        axes.set_ylim(lowest - 0.05 * (highest - lowest), highest + 0.15 * (highest - lowest))
     axes.set_ylabel("loss of theta's steps")
     _finish(axes, _epoch_label(study.runs))
     _legend(figure, axes)
