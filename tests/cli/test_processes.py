@@ -117,8 +117,8 @@ def test_a_signal_lets_all_processes_save_and_the_search_goes_on(mine):
     stopped.send_signal(signal.SIGTERM)
     _, errors = stopped.communicate(timeout=30)
     assert stopped.returncode == 130
-    assert f"Go on with the same command and --resume --folder {mine / 'stopped'}" in errors
-    again = start(mine, *command, "--resume", "--folder", mine / "stopped")
+    assert f"Go on with: advnas search --resume --folder {mine / 'stopped'}" in errors
+    again = start(mine, "search", "--resume", "--folder", mine / "stopped")
     _, errors = again.communicate(timeout=180)
     assert again.returncode == 0, errors
     assert records(mine / "stopped") == records(mine / "whole")
