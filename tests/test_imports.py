@@ -18,6 +18,7 @@ LEAVES = {
     "randomness",
     "checkpoint",
     "restoring",
+    "spelling",
     "memory",
     "data_folder",
     "device",

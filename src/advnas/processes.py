@@ -259,7 +259,7 @@ def _begin(
 ) -> None:
     os.environ.update(environment)
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // int(environment["LOCAL_WORLD_SIZE"])))
-    threading.Thread(target=_die_with, args=(parent,), daemon=True).start()
+    die_with(parent)
     try:
         work(*arguments)
     except (ValueError, OSError) as error:
@@ -269,10 +269,18 @@ def _begin(
         os._exit(130)
 
 
-def _die_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os._exit(1)
+def die_with(parent: int) -> None:
+    """End this process when its parent does.
+
+    A study that was killed may be started again at once: nobody else may still be writing into its folder.
+    """
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _how(code: int | None) -> str:

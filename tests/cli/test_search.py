@@ -228,6 +228,7 @@ def test_a_stopped_search_ends_as_if_it_had_not_been(tmp_path):
         (["--epochs", "0"], "--epochs must be a positive integer"),
         (["--epochs", "4", "--warmup", "4"], "warmup must leave epochs for theta: it is 4 of 4"),
         (["--seeds", "0"], "--seeds must be"),
+        (["--jobs", "0"], "--jobs must be a positive integer, got 0"),
         (["--device", "abacus"], "device 'abacus' cannot be used here"),
         (["--precision", "int8"], "precision must be one of float32"),
         (["my_searches:make_search", "--task", "digits"], "brings its own task"),

@@ -1,4 +1,5 @@
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -105,3 +106,19 @@ def lab():
         take_steps=take_steps,
         assert_equal=assert_equal,
     )
+
+
+@pytest.fixture
+def resident_bytes():
+    """Tells how much of the scratch files is in this process's memory."""
+
+    def count():
+        total, inside = 0, False
+        for line in Path("/proc/self/smaps").read_text().splitlines():
+            if not line.split()[0].endswith(":"):
+                inside = "/advnas-" in line
+            elif inside and line.startswith("Rss:"):
+                total += int(line.split()[1]) * 1024
+        return total
+
+    return count

@@ -1,7 +1,6 @@
 import copy
 import io
 import mmap
-from pathlib import Path
 
 import pytest
 import torch
@@ -9,17 +8,6 @@ from torch import nn
 
 from advnas.weights import arena
 from advnas.weights.arena import Arena
-
-
-def resident_bytes():
-    """How much of the scratch files is in this process's memory."""
-    total, inside = 0, False
-    for line in Path("/proc/self/smaps").read_text().splitlines():
-        if not line.split()[0].endswith(":"):
-            inside = "/advnas-" in line
-        elif inside and line.startswith("Rss:"):
-            total += int(line.split()[1]) * 1024
-    return total
 
 
 @pytest.mark.parametrize(
@@ -70,7 +58,7 @@ def test_a_tensor_larger_than_any_mapping_gets_one_of_its_own(tmp_path, monkeypa
     assert torch.equal(home, torch.arange(100_000))
 
 
-def test_released_pages_leave_the_process_and_keep_their_numbers(tmp_path):
+def test_released_pages_leave_the_process_and_keep_their_numbers(tmp_path, resident_bytes):
     arena = Arena(tmp_path)
     before = resident_bytes()
     home = arena.place(torch.ones(2_000_000))

@@ -1,21 +1,8 @@
-from pathlib import Path
-
 import pytest
 import torch
 from torch import nn
 
 from advnas import Choice, Search, weights
-
-
-def resident_bytes():
-    """How much of the scratch files is in this process's memory."""
-    total, inside = 0, False
-    for line in Path("/proc/self/smaps").read_text().splitlines():
-        if not line.split()[0].endswith(":"):
-            inside = "/advnas-" in line
-        elif inside and line.startswith("Rss:"):
-            total += int(line.split()[1]) * 1024
-    return total
 
 
 class Wide(nn.Module):
@@ -34,7 +21,7 @@ def square(model):
     return model(torch.ones(2, 500)).square().mean()
 
 
-def test_no_more_than_the_budget_is_in_memory():
+def test_no_more_than_the_budget_is_in_memory(resident_bytes):
     before = resident_bytes()
     search = Search(Wide(), "random", weights="disk", memory_budget="9MB")
     for _ in range(10):
@@ -44,7 +31,7 @@ def test_no_more_than_the_budget_is_in_memory():
     assert total > 18_000_000
 
 
-def test_candidates_much_smaller_than_a_mapping_do_not_bring_their_neighbours_along():
+def test_candidates_much_smaller_than_a_mapping_do_not_bring_their_neighbours_along(resident_bytes):
     before = resident_bytes()
     model = nn.Sequential(*(Choice({f"{k}": nn.Linear(100, 100) for k in range(20)}) for _ in range(5)))
     search = Search(model, "random", weights="disk", memory_budget="1.5MB")
@@ -82,7 +69,7 @@ def test_a_model_built_in_the_file_has_the_numbers_of_one_built_in_memory(lab):
     lab.assert_equal(resident, other)
 
 
-def test_building_stays_within_the_budget():
+def test_building_stays_within_the_budget(resident_bytes):
     before = resident_bytes()
     store, seen = weights.Disk("3MB"), []
 
@@ -121,7 +108,7 @@ def test_shared_weights_leave_the_file_when_the_search_is_made(lab):
 
 
 @pytest.mark.parametrize("cached", [True, False])
-def test_what_was_released_returns(lab, cached):
+def test_what_was_released_returns(lab, cached, resident_bytes):
     store, resident = weights.Disk("4MB"), lab.search_with("resident")
     search = lab.search_with(store)
     for one in (search, resident):

@@ -4,7 +4,6 @@ Two cells that compute the same function (one edge moved past a `none`, say) are
 the benchmark, which trained each of them; merging them is not the business of this table.
 """
 
-import difflib
 import gzip
 import itertools
 import zlib
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advnas.checkpoint import write_atomically
+from advnas.spelling import nearest
 
 if TYPE_CHECKING:
     from advnas.architecture import Architecture
@@ -278,8 +278,8 @@ def _check_operation(operation: str, edge: str) -> None:
 
 
 def _meant(word: object, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(str(word).lower(), list(known), n=1, cutoff=0.5)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+    close = nearest(str(word).lower(), known)
+    return f" (did you mean {close!r}?)" if close else ""
 
 
 @cache

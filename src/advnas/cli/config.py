@@ -6,11 +6,11 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from datetime import date, time
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from advnas.cli.commands import Search
+from advnas.spelling import nearest
 
 _NOT_IN_FILES = {"config", "resume", "json", "plan"}
 _COUNTS = {"epochs", "warmup", "retrain_epochs", "seed", "seeds", "jobs", "processes"}
@@ -73,8 +73,8 @@ def _check(path: Path, key: str, value: object) -> None:
         if not isinstance(value, Mapping):
             raise ValueError(f"{path}: options must be a table, written [options], got {value!r}.")
     elif key not in KEYS:
-        close = get_close_matches(key, [*KEYS, "options"], n=1)
-        known = f"Did you mean {close[0]!r}?" if close else f"Known are {', '.join([*KEYS, 'options'])}."
+        close = nearest(key, [*KEYS, "options"])
+        known = f"Did you mean {close!r}?" if close else f"Known are {', '.join([*KEYS, 'options'])}."
         raise ValueError(f"{path}: there is no {key!r}. {known}")
     elif key in _COUNTS:
         if not isinstance(value, int) or isinstance(value, bool):

@@ -6,7 +6,6 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields, replace
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from advnas.cli.commands import Export, Retrain, Search
 from advnas.cli.config import completed, written
 from advnas.cli.progress import study_progress
+from advnas.spelling import nearest
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,16 +50,18 @@ def run_search(asked: Search) -> None:
     strategies.strategy_type(strategy)
     first = check_count("--seed", asked.seed or 0, least=0)
     count = check_count("--seeds", 3 if asked.seeds is None else asked.seeds)
+    at_once = check_count("--jobs", 2 if asked.jobs is None else asked.jobs)
     experiment = _experiment(asked, options)
     experiment.check()
     search = experiment.make_search(strategy, first)  # what would stop every run shall stop before the first
     if asked.plan:
-        _show_plan(experiment, search, first, count, asked.jobs or 2, as_json=asked.json)
+        _show_plan(experiment, search, first, count, at_once, as_json=asked.json)
         return
     if not launched():
         _claim(folder, experiment, asked, options)
     names = list(dict.fromkeys((strategy, "random")))
-    if _carry_out(asked, experiment, plan(experiment, names, range(first, first + count)), folder):
+    jobs = plan(experiment, names, range(first, first + count))
+    if _carry_out(asked, experiment, jobs, folder, at_once):
         _present(folder, strategy, as_json=asked.json)
 
 
@@ -91,10 +93,10 @@ def _processes(asked: Search) -> int:
     return processes
 
 
-def _carry_out(asked: Search, experiment: "Experiment", jobs: "list[Job]", folder: Path) -> bool:
+def _carry_out(asked: Search, experiment: "Experiment", jobs: "list[Job]", folder: Path, at_once: int) -> bool:
     """Do all runs, in the way that was asked for; whether it is this process's turn to show them."""
     from advnas.processes import RankGone, launched, spawn
-    from advnas.search import SearchStopped, check_count
+    from advnas.search import SearchStopped
     from advnas.studies.engines import Processes
     from advnas.studies.execute import execute
 
@@ -108,7 +110,6 @@ def _carry_out(asked: Search, experiment: "Experiment", jobs: "list[Job]", folde
             spawn(_take_part, (experiment, jobs, folder), asked.processes)
             return True
         with study_progress(experiment, jobs, folder) as on_done:
-            at_once = check_count("--jobs", 2 if asked.jobs is None else asked.jobs)
             engine = Processes(at_once) if at_once > 1 else None
             execute(experiment, jobs, folder, engine=engine, on_done=on_done)
     except RankGone as gone:
@@ -230,8 +231,8 @@ def _penn_treebank(asked: Search, options: Mapping[str, Any]) -> "Experiment":
 
 
 def _meant(wrong: str, right: Sequence[str]) -> str:
-    close = get_close_matches(wrong, right, n=1)
-    return f" Did you mean {close[0]!r}?" if close else f" There are {', '.join(right)}."
+    close = nearest(wrong, right)
+    return f" Did you mean {close!r}?" if close else f" There are {', '.join(right)}."
 
 
 def _folder(asked: Search) -> Path:

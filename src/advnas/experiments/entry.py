@@ -5,7 +5,6 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,6 +23,7 @@ from advnas.randomness import seed_of
 from advnas.restoring import check_form
 from advnas.retrain import retrain
 from advnas.search import Draws, LossOf, Search, batches_in, check_count
+from advnas.spelling import nearest
 from advnas.tasks import Task, mean_over
 from advnas.tasks.replay import Replay
 
@@ -295,8 +295,8 @@ def _check_call(entry: str, function: Any, options: Mapping[str, Any]) -> None:
 
 def _nearest(wrong: str, right: Iterable[str]) -> str:
     names = list(right)
-    close = get_close_matches(wrong, names, n=1)
-    return f" Did you mean {close[0]!r}?" if close else f" It has {', '.join(names) or 'none'}."
+    close = nearest(wrong, names)
+    return f" Did you mean {close!r}?" if close else f" It has {', '.join(names) or 'none'}."
 
 
 def _described(value: object) -> str:

@@ -1,9 +1,9 @@
 """Search strategies by name. Adding one: write its file, import it here, and give it a name below."""
 
 import dataclasses
-import difflib
 from typing import Any
 
+from advnas.spelling import nearest
 from advnas.strategies.advantage import Advantage
 from advnas.strategies.darts import Darts
 from advnas.strategies.enas import Enas
@@ -73,5 +73,5 @@ def draws_independently(strategy: Strategy | str) -> bool:
 
 
 def _meant(word: str, known: Any) -> str:
-    close = difflib.get_close_matches(str(word), list(known), n=1, cutoff=0.5)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+    close = nearest(word, known)
+    return f" (did you mean {close!r}?)" if close else ""

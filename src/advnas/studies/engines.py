@@ -3,14 +3,14 @@
 import multiprocessing
 import os
 import socket
-import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from functools import partial
 from typing import Any, Protocol, Self
 
 import torch
+
+from advnas.processes import die_with
 
 Work = Callable[..., None]
 
@@ -146,14 +146,7 @@ def _on_a_node(work: Work, *arguments: Any) -> None:
 
 def _begin_process(threads: int, parent: int) -> None:
     torch.set_num_threads(threads)
-    threading.Thread(target=_die_with, args=(parent,), daemon=True).start()
-
-
-def _die_with(parent: int) -> None:
-    """A study that was killed may be started again at once: nobody else may still be writing into its folder."""
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os._exit(1)
+    die_with(parent)
 
 
 def keep_freed_memory() -> None:

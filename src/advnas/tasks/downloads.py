@@ -1,6 +1,5 @@
 """Where the data lie, what of it is there, and how to fetch it."""
 
-import difflib
 import gzip
 import hashlib
 import http.client
@@ -14,6 +13,7 @@ from typing import Literal, NamedTuple
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
+from advnas.spelling import nearest
 from advnas.tasks import cifar10
 
 OnProgress = Callable[[int, int | None], None]  # bytes that are here, and bytes of the whole where that is known
@@ -61,8 +61,8 @@ def status(folder: Path) -> list[Status]:
 def get(name: str, folder: Path, on_progress: OnProgress | None = None) -> Path:
     """Fetch a dataset into a data folder, unless it is there already; where it lies."""
     if name not in CHECKS:
-        close = difflib.get_close_matches(name, list(CHECKS), n=1, cutoff=0.5)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
+        close = nearest(name, CHECKS)
+        hint = f" Did you mean {close!r}?" if close else ""
         raise ValueError(f"There is no dataset {name!r}.{hint} Known are {', '.join(CHECKS)}.")
     try:
         return CHECKS[name](folder)
