@@ -182,9 +182,11 @@ class Search:
                 "Write draws='shared', or schedule='alternate'."
             )
         self.group, self.draws = group, draws
-        shapes = {name: list(value.shape) for name, value in self.model.state_dict().items()}
-        group.agree("search", repr((self.settings(), shapes)))
-        group.copy_from_first_(self.model.state_dict().values())
+        if group.size > 1:
+            weights = self.model.state_dict()
+            shapes = {name: list(value.shape) for name, value in weights.items()}
+            group.agree("search", repr((self.settings(), shapes)))
+            group.copy_from_first_(weights.values())
 
     @property
     def distribution(self) -> Distribution:
