@@ -102,8 +102,14 @@ class Draw:
     @cached_property
     def one_hot(self) -> bool:
         """Whether the network computes exactly one architecture: one weight of 1 a decision, all others 0."""
-        weights = self.weights.detach()
-        return bool(((weights == 1).sum(-1) == 1).all() and ((weights == 0) | (weights == 1)).all())
+        rows = self.weights.detach().flatten(0, -2).tolist()
+        return all(row.count(1) == 1 and row.count(0) == len(row) - 1 for row in rows)
+
+    @cached_property
+    def places(self) -> list[list[int]]:
+        """Where the active candidates are, row by row: [..., decision, candidate] of each."""
+        found: list[list[int]] = self.active.nonzero().tolist()
+        return found
 
     def detached(self) -> Self:
         """The same draw, asking for no gradient."""

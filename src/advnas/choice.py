@@ -47,22 +47,19 @@ class Choice(nn.Module):
             # Under a gate of 0 (see Passage) a nested choice runs without a graph: its draw makes no difference.
             route.reached = torch.is_grad_enabled() or not route.gated
         if len(route.passages) == 1:
-            total = self._run(route.passages[0], args, kwargs)
+            passage = route.passages[0]
+            total = passage.run(self._entrances[passage.index], args, kwargs)
+            self._check_shape(self.operations[passage.index], args, kwargs, total)
         else:
             total = self._run_all(route.passages, args, kwargs)
         return total if route.shift is None else map_tensors(route.add_shift, total)
-
-    def _run(self, passage: Passage, args: Any, kwargs: Any) -> Any:
-        index = passage.index
-        output = passage.run(self._entrances[index], args, kwargs)
-        self._check_shape(self.operations[index], args, kwargs, output)
-        return output
 
     def _run_all(self, passages: tuple[Passage, ...], args: Any, kwargs: Any) -> Any:
         versions = _versions((args, kwargs))
         total = None
         for passage in passages:
-            output = self._run(passage, args, kwargs)
+            output = passage.run(self._entrances[passage.index], args, kwargs)
+            self._check_shape(self.operations[passage.index], args, kwargs, output)
             if versions != _versions((args, kwargs)):
                 raise ValueError(
                     f"Candidate {self.operations[passage.index]!r} of {self.label} changes its input in place, and "

@@ -48,11 +48,12 @@ class Passage:
     def run(self, entrance: Entrance, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """w O(x)."""
         candidate = entrance.candidate
+        if self.gate is None and self.value == 1:
+            return candidate(*args, **kwargs)
         if self.value == 0:
             return self._run_without_graph(candidate, args, kwargs)
         if self.gate is None:
-            output = candidate(*args, **kwargs)
-            return output if self.value == 1 else map_tensors(lambda leaf: leaf * self.value, output)
+            return map_tensors(lambda leaf: leaf * self.value, candidate(*args, **kwargs))
         if entrance.norm is not None and self.value > 0:
             return self._run_scaled(entrance.norm, candidate, args, kwargs)
         if entrance.front and self.value > 0 and len(args) == 1 and isinstance(args[0], Tensor):
@@ -133,7 +134,6 @@ class _UnitGate(_SingleLevelFunction):
     @staticmethod
     def forward(ctx: Any, output: Tensor, gate: Tensor) -> Tensor:
         ctx.save_for_backward(output)
-        ctx.flat = output.dtype in (torch.float32, torch.float64) and _is_dense(output)
         return _copy_on_write(output)  # not a view: whatever comes next may work in place
 
     @staticmethod
@@ -141,10 +141,7 @@ class _UnitGate(_SingleLevelFunction):
         if torch.is_grad_enabled():
             raise RuntimeError("A gate of 1 can be differentiated only once; do not use create_graph=True here.")
         (output,) = ctx.saved_tensors
-        if ctx.flat and gradient.stride() == output.stride():  # both in memory in the same order, without gaps
-            size = (output.numel(),)
-            return gradient, torch.dot(gradient.as_strided(size, (1,)), output.as_strided(size, (1,)))
-        return gradient, (gradient * output).sum(dtype=torch.promote_types(output.dtype, torch.float32))
+        return gradient, _inner_product(gradient, output)
 
 
 # Without the Python layer of torch.autograd.Function for torch.func transforms: a tenth of a gate's cost.
@@ -153,7 +150,7 @@ unit_gate: Callable[[Tensor, Tensor], Tensor] = _UnitGate.apply  # type: ignore[
 
 def _copy_on_write(tensor: Tensor) -> Tensor:
     """A copy that costs nothing until someone writes into it or its original."""
-    if tensor.device.type != "cpu":
+    if not tensor.is_cpu:
         return tensor.clone()
     try:
         return tensor._lazy_clone()
@@ -161,7 +158,18 @@ def _copy_on_write(tensor: Tensor) -> Tensor:
         return tensor.clone()
 
 
-def _is_dense(tensor: Tensor) -> bool:
+def _inner_product(one: Tensor, other: Tensor) -> Tensor:
+    """The sum of all products, for tensors of one shape: a scalar, summed in 32 bits at least."""
+    if other.dtype in _SUMMED_AS_THEY_ARE and one.stride() == other.stride() and _has_no_gaps(other):
+        size = (other.numel(),)
+        return torch.dot(one.as_strided(size, (1,)), other.as_strided(size, (1,)))
+    return (one * other).sum(dtype=torch.promote_types(other.dtype, torch.float32))
+
+
+_SUMMED_AS_THEY_ARE = (torch.float32, torch.float64)
+
+
+def _has_no_gaps(tensor: Tensor) -> bool:
     return tensor.is_contiguous() or (tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last))
 
 

@@ -500,7 +500,7 @@ class Search:
 
     def _finite(self, loss: Tensor, draw: Draw, step: str) -> Tensor:
         """The loss, if it is a number; asked only after all processes know it, so that all stop or none."""
-        if not loss.isfinite():
+        if not math.isfinite(loss.item()):
             raise NonFiniteLoss(f"The loss is {loss.item()} in {self._where(step, draw)}. {_UNTOUCHED}")
         return loss
 
@@ -639,7 +639,7 @@ class Search:
 
     def _clip_weight_gradients(self, parameters: list[nn.Parameter], draw: Draw, step: str) -> None:
         norm = torch.nn.utils.clip_grad_norm_(parameters, self.weight_clip or math.inf)
-        if not norm.isfinite():
+        if not math.isfinite(norm.item()):
             where = self._where(step, draw)
             raise NonFiniteLoss(f"The gradient of the weights has norm {norm.item()} in {where}. {_UNTOUCHED}")
 
@@ -737,15 +737,18 @@ def move_theta(
     norm = None
     if gradient is not None:
         ascent = gradient * reached.unsqueeze(-1)
-        norm = ascent.norm().item()
+        norms = torch.linalg.vector_norm(ascent, dim=(-2, -1), keepdim=True)
+        norm = norms.norm().item()
         if not math.isfinite(norm):
             raise _NonFiniteTheta(f"The gradient of theta has norm {norm}")
         if clip is not None:  # every search by its own norm
-            norms = torch.linalg.vector_norm(ascent, dim=(-2, -1), keepdim=True)
             ascent = ascent * (clip / (norms + 1e-6)).clamp(max=1.0)
         theta.set_gradient(-ascent, reached)
         optimizer.step()
-    theta.assign(strategy.project(logits.detach(), theta.logits().detach(), draw, state))
+    moved = theta.logits().detach()
+    projected = strategy.project(logits.detach(), moved, draw, state)
+    if projected is not moved:
+        theta.assign(projected)
     return norm
 
 

@@ -126,21 +126,16 @@ class SearchSpace:
 
     def _routes(self, draw: Draw) -> tuple[Route, ...]:
         """One scalar gate for each active candidate, cut out once a step and shared by all tied choices."""
-        weights = draw.weights
+        weights, absent = draw.weights, itertools.repeat(None)
         if weights.requires_grad:
             weights = weights.to(self.device, torch.promote_types(weights.dtype, self._dtype))
-        gates = weights[draw.active.to(weights.device)].unbind()
-        values = draw.weights.detach()[draw.active].tolist()
-        shifts = (weights * ~draw.active.to(weights.device)).sum(-1).unbind() if draw.constants else None
-        routes, taken = [], 0
-        for row, active in enumerate(draw.active.tolist()):
-            passages = []
-            for index in (index for index, is_active in enumerate(active) if is_active):
-                gate = gates[taken] if weights.requires_grad else None
-                passages.append(Passage(index, gate, values[taken]))
-                taken += 1
-            routes.append(Route(tuple(passages), None if shifts is None else shifts[row]))
-        return tuple(routes)
+        gates = weights[draw.active.to(weights.device)].unbind() if weights.requires_grad else absent
+        values = draw.weights.tolist()
+        passages: list[list[Passage]] = [[] for _ in self.decisions]
+        for (row, column), gate in zip(draw.places, gates, strict=False):
+            passages[row].append(Passage(column, gate, values[row][column]))
+        shifts = (weights * ~draw.active.to(weights.device)).sum(-1).unbind() if draw.constants else absent
+        return tuple(Route(tuple(found), shift) for found, shift in zip(passages, shifts, strict=False))
 
     @property
     def device(self) -> torch.device:
@@ -178,7 +173,7 @@ class SearchSpace:
         return [norm for holding in self._holdings(draw) for norm in holding.norms if norm.track_running_stats]
 
     def _holdings(self, draw: Draw) -> list["Holding"]:
-        return [self.shared, *(self.owned[tuple(place)] for place in draw.active.nonzero().tolist())]
+        return [self.shared, *(self.owned[tuple(place)] for place in draw.places)]
 
     def mismatch(self, attempt: Callable[[], object]) -> str | None:
         """Explain a forward pass that failed: which candidates of a choice disagree about their output shape.
