@@ -17,12 +17,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from advnas import Architecture, Search, SearchSpace, Step, strategies
+from advnas import Architecture, Search, SearchSpace, strategies
 from advnas.distribution import Distribution
 from advnas.memory import saved_bytes
 from advnas.randomness import generator, seed_of
@@ -84,22 +85,25 @@ def keep_freed_memory() -> None:
 def measure(setting: Setting, names: list[str]) -> dict[str, Measure]:
     """For every strategy: architecture_step, weight_step, joint_step and saved_bytes, as ratios."""
     loss_of = make_loss(setting)
-    subjects = {name: Subject(name, setting) for name in names}
+    subjects: dict[str, Subject] = {name: Searching(name, setting) for name in names}
     if "advantage" in subjects:
-        subjects["advantage, 64 candidates"] = Subject("advantage", setting, copies=MANY)
-    costs: dict[str, Costs] = {name: Costs() for name in [*subjects, "plain"]}
+        subjects["advantage, 64 candidates"] = Searching("advantage", setting, copies=MANY)
+    costs = {name: Costs() for name in [*subjects, "plain"]}
     for number, architecture in enumerate(draw_architectures(setting), start=1):
         print(f"architecture {number} of {setting.architectures}", file=sys.stderr)
-        plain = PlainTraining(architecture, setting)
-        steps: dict[str, dict[str, Callable[[], object]]] = {"plain": {"plain": partial(plain.step, loss_of)}}
-        steps |= {name: subject.steps(architecture, loss_of) for name, subject in subjects.items()}
-        for name, kinds in steps.items():
-            for kind, step in kinds.items():
-                costs[name].bytes[kind] += saved_bytes(step)
+        subjects["plain"] = PlainTraining(architecture, setting)
+        steps = [
+            (subject, costs[name], kind, step)
+            for name, subject in subjects.items()
+            for kind, step in subject.steps(loss_of).items()
+        ]
+        for subject, cost, kind, step in steps:
+            subject.aim(architecture)
+            cost.bytes[kind] += saved_bytes(step)
         for _ in range(setting.repeats):
-            for name, kinds in steps.items():
-                for kind, step in kinds.items():
-                    costs[name].add(kind, number, seconds(step))
+            for subject, cost, kind, step in steps:
+                subject.aim(architecture)  # not a part of the step
+                cost.add(kind, number, seconds(step))
     return ratios(costs)
 
 
@@ -167,6 +171,16 @@ def draw_architectures(setting: Setting) -> Iterator[Architecture]:
         yield space.architecture(uniform.sample(random))
 
 
+class Subject(Protocol):
+    """What is measured."""
+
+    def aim(self, architecture: Architecture) -> None:
+        """Make the next step run this architecture."""
+
+    def steps(self, loss_of: LossOf) -> dict[str, Callable[[], object]]:
+        """The kinds of steps it can take."""
+
+
 class PlainTraining:
     """One architecture, trained as anybody would."""
 
@@ -175,37 +189,35 @@ class PlainTraining:
         self._parameters = list(self._model.parameters())
         self._optimizer = PAPER_WEIGHTS(self._parameters)
 
-    def step(self, loss_of: LossOf) -> None:
+    def aim(self, architecture: Architecture) -> None:
+        pass
+
+    def steps(self, loss_of: LossOf) -> dict[str, Callable[[], object]]:
+        return {"plain": partial(self._step, loss_of)}
+
+    def _step(self, loss_of: LossOf) -> None:
         self._optimizer.zero_grad(set_to_none=True)
         loss_of(self._model).backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self._parameters, 1.0)
         self._optimizer.step()
 
 
-class Subject:
+class Searching:
     """A search that is made to run given architectures, by moving all of theta's weight onto them."""
 
     def __init__(self, name: str, setting: Setting, copies: int = 1) -> None:
         steps = 1_000_000  # so long that temperatures and learning rates stay as they are at the start
         self._search = Search(make_network(setting, copies), name, steps=steps)
 
-    def steps(self, architecture: Architecture, loss_of: LossOf) -> dict[str, Callable[[], object]]:
-        search, certain = self._search, 50 * self._search.space.one_hot(architecture)
+    def aim(self, architecture: Architecture) -> None:
+        self._search.theta.assign(50 * self._search.space.one_hot(architecture))
 
-        def forced(step: Callable[[LossOf], Step]) -> Callable[[], Step]:
-            def run() -> Step:
-                search.theta.assign(certain)
-                return step(loss_of)
-
-            return run
-
-        def architecture_step(loss_of: LossOf) -> Step:
-            return search.architecture_step(loss_of, training_loss_of=loss_of)
-
+    def steps(self, loss_of: LossOf) -> dict[str, Callable[[], object]]:
+        search = self._search
         return {
-            "architecture_step": forced(architecture_step),
-            "weight_step": forced(search.weight_step),
-            "joint_step": forced(search.joint_step),
+            "architecture_step": partial(search.architecture_step, loss_of, training_loss_of=loss_of),
+            "weight_step": partial(search.weight_step, loss_of),
+            "joint_step": partial(search.joint_step, loss_of),
         }
 
 

@@ -94,15 +94,22 @@ def test_a_checkpoint_gives_back_what_was_saved(tmp_path):
     assert loaded == state
 
 
+def resumed(checkpoints):
+    """The state that a run in this folder would go on from; None if it would start."""
+    states = []
+    assert checkpoints.resume(states.append) == bool(states)
+    return states[0] if states else None
+
+
 def test_the_last_two_checkpoints_are_kept(tmp_path):
     checkpoints = Checkpoints(tmp_path)
-    assert checkpoints.latest() is None
+    assert resumed(checkpoints) is None
     for step in (5, 50, 500):
         checkpoints.save({"step": step}, step)
-    assert checkpoints.latest() == {"step": 500}
+    assert resumed(checkpoints) == {"step": 500}
     assert len(list(tmp_path.iterdir())) == 2
     checkpoints.clear()
-    assert checkpoints.latest() is None
+    assert resumed(checkpoints) is None
 
 
 @pytest.mark.parametrize(
@@ -115,7 +122,7 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(tmp_path, dama
     newest = max(tmp_path.iterdir())
     newest.write_bytes(damage(newest.read_bytes()))
     with pytest.warns(UserWarning, match=rf"{newest.name} is damaged.*earlier one"):
-        assert checkpoints.latest() == {"step": 1}
+        assert resumed(checkpoints) == {"step": 1}
 
 
 def test_a_run_whose_checkpoints_are_all_damaged_is_not_started_over(tmp_path):
@@ -125,7 +132,7 @@ def test_a_run_whose_checkpoints_are_all_damaged_is_not_started_over(tmp_path):
     for path in tmp_path.iterdir():
         path.write_bytes(b"rubbish")
     with pytest.raises(DamagedCheckpoint, match=r"000002\.pt is damaged.*000001\.pt is damaged.*starts over"):
-        checkpoints.latest()
+        resumed(checkpoints)
     assert len(list(tmp_path.iterdir())) == 2
 
 

@@ -97,12 +97,6 @@ class Checkpoints:
         for old in self._paths()[:-2]:
             old.unlink()
 
-    def latest(self) -> dict[str, Any] | None:
-        """The newest state that is whole; None if nothing was saved, an error if all that was saved is damaged."""
-        found: list[dict[str, Any]] = []
-        self._try(found.append)
-        return found[0] if found else None
-
     def resume(self, go_on: GoOn) -> bool:
         """Go on from the newest state that is whole; False if nothing was saved. An error names the file.
 

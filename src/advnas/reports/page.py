@@ -1,17 +1,15 @@
 """The report of a study: one HTML page that needs nothing beside it, and its parts as files."""
 
 import base64
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from advnas.checkpoint import write_atomically
 from advnas.reports import cells, figures
-from advnas.reports.study import Accuracies, Run, Study, read_study
+from advnas.reports.study import Accuracies, Measure, Run, Study, judge, read_study
 from advnas.reports.tables import (
-    Spread,
     StudyTable,
     run_numbers,
     runs_csv,
@@ -29,33 +27,6 @@ class Picture(NamedTuple):
     title: str
     caption: str
     source: str
-
-
-class Measure(NamedTuple):
-    """What answers are compared by. unit: as told the first time, brief: later. of: None where it is not known."""
-
-    unit: str
-    brief: str
-    more_is_better: bool
-    of: Callable[[Run], float | None]
-
-    def is_better(self, one: float, other: float) -> bool:
-        """Whether the first value is strictly better."""
-        return one > other if self.more_is_better else one < other
-
-
-def _measures(study: Study) -> list[Measure]:
-    """What the retrained answers are judged by."""
-    found = []
-    for place, measure in enumerate(study.measures):
-        unit = measure.name if measure.more_is_better else f"{measure.name} (lower is better)"
-        value = partial(_measured, place=place)
-        found.append(Measure(unit, measure.name, measure.more_is_better, value))
-    return found
-
-
-def _measured(run: Run, place: int) -> float | None:
-    return run.evaluation.measures[place].value if run.evaluation else None
 
 
 def write_report(folder: Path, table: Accuracies | None) -> list[Path]:
@@ -81,78 +52,32 @@ def write_report(folder: Path, table: Accuracies | None) -> list[Path]:
     found, cell_files = _draw_cells(study, table, report)
     page = report / "index.html"
     pictures = {"curves": curves, "decisions": decisions, "cells": found}
-    words = {"summary": summary(study, table), "remarks": verdict(study, folder)}
+    words = {"summary": summary(study, table), "remarks": verdict(study, folder, table)}
     write_atomically(page, _render(study, words, numbers, pictures))
     return [page, *written, *curve_files, *decision_files, *cell_files]
 
 
 def summary(study: Study, table: Accuracies | None) -> list[str]:
-    """What came out, in sentences: who is best, and whether that is more than random search and chance give."""
-    if study.retrains:
-        return _compare(study, *_measures(study))
-    if table is None:
+    """Who is best, by every measure, in sentences; the verdict tells whether that is more than chance gives."""
+    if table is None and not study.retrains:
         return ["No table of accuracies was given: this page shows how the searches went, not how good they are."]
-    return _compare(study, Measure("% test accuracy", "%", True, lambda run: _answer_accuracy(run, table)))
-
-
-def _compare(study: Study, *measures: Measure) -> list[str]:
-    """By the first measure in full; by the others only who is best."""
-    values = _values(study, measures[0]) if measures else {}
-    if not values:
+    judged = judge(study, table)
+    if not judged:
         finished = any(run.finished for run in study.runs)
         return [f"No {'answer was judged' if finished else 'run is finished'} yet, so there is nothing to compare."]
-    leaders = (_leader(_values(study, each), each) for each in measures)
-    return [*leaders, *_against_random(values, measures[0])]
-
-
-def _values(study: Study, measure: Measure) -> dict[str, list[float]]:
-    """[strategy][seed], of the finished runs; strategies without a value are left out."""
-    finished = ((name, [run for run in study.of(name) if run.finished]) for name in study.strategies)
-    values = {name: [value for run in runs if (value := measure.of(run)) is not None] for name, runs in finished}
-    return {name: own for name, own in values.items() if own}
-
-
-def _best(known: dict[str, Spread], measure: Measure) -> str:
-    return (max if measure.more_is_better else min)(known, key=lambda name: known[name].mean)
-
-
-def _spreads(values: dict[str, list[float]]) -> dict[str, Spread]:
-    return {name: found for name, own in values.items() if (found := spread(own))}
+    measures = next(iter(judged.values()))[0]
+    return [
+        _leader({name: [worth[place].value for worth in own] for name, own in judged.items()}, measure)
+        for place, measure in enumerate(measures)
+    ]
 
 
 def _leader(values: dict[str, list[float]], measure: Measure) -> str:
-    known = _spreads(values)
-    best = _best(known, measure)
-    return f"{best} has the best mean: {known[best].written(2)} {measure.unit} over {_seeds(values[best])}."
-
-
-def _against_random(values: dict[str, list[float]], measure: Measure) -> Iterator[str]:
-    if "random" not in values:
-        yield "Random search was not run, so what the searches add to chance cannot be told."
-        return
-    known = _spreads(values)
-    best, random = _best(known, measure), known["random"]
-    others = [name for name in known if name != "random"]
-    if best != "random":
-        gain, noise = abs(known[best].mean - random.mean), max(known[best].std, random.std)
-        ahead = sum(measure.is_better(value, random.mean) for value in values[best])
-        verdict = "more than" if gain > noise else "no more than"
-        yield (
-            f"Random search with its process best reaches {random.written(2)} {measure.brief} over "
-            f"{_seeds(values['random'])}: {best} is {gain:.2f} points ahead, {verdict} the spread over seeds "
-            f"({noise:.2f}), and {ahead} of its {_seeds(values[best])} lie "
-            f"{'above' if measure.more_is_better else 'below'} the mean of random search."
-        )
-    behind = [name for name in others if not measure.is_better(known[name].mean, random.mean)]
-    if others:
-        yield f"Not better than random search on average: {', '.join(behind) or 'none'}."
-    if min(len(values[best]), len(values["random"])) < 2:
-        yield "A single seed tells nothing about the spread."
-
-
-def _answer_accuracy(run: Run, table: Accuracies) -> float | None:
-    cell = run.answer(run.latest)
-    return None if cell is None else table.accuracy(cell)
+    known = {name: found for name, own in values.items() if (found := spread(own))}
+    best = (max if measure.more_is_better else min)(known, key=lambda name: known[name].mean)
+    direction = "" if measure.more_is_better else " (lower is better)"
+    told = f"{known[best].written(2)} over {_seeds(values[best])}"
+    return f"{best} has the best mean {measure.name}{direction}: {told}."
 
 
 def _seeds(values: Sequence[float]) -> str:
@@ -185,8 +110,8 @@ def _cell_title(run: Run, table: Accuracies | None) -> str:
     if run.evaluation:
         measure = run.evaluation.measures[0]
         return f"{title}: {measure.name} {measure.value:.2f}"
-    accuracy = None if table is None else _answer_accuracy(run, table)
-    return title if accuracy is None else f"{title}: {accuracy:.2f} %"
+    cell = run.answer(run.latest)
+    return title if table is None or cell is None else f"{title}: {table.accuracy(cell):.2f} %"
 
 
 def _data_uri(svg: Path) -> str:

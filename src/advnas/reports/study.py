@@ -214,6 +214,22 @@ class Study:
         return next((run.evaluation.measures for run in self.runs if run.evaluation), ())
 
 
+def judge(study: Study, table: Accuracies | None) -> dict[str, list[tuple[Measure, ...]]]:
+    """What the answers of the finished runs are worth, as retrained or as the table knows them: [strategy][run].
+
+    Strategies without a judged answer are left out.
+    """
+    judged = {name: [_worth(run, table) for run in study.of(name) if run.finished] for name in study.strategies}
+    return {name: known for name, found in judged.items() if (known := [worth for worth in found if worth])}
+
+
+def _worth(run: Run, table: Accuracies | None) -> tuple[Measure, ...]:
+    if run.evaluation:
+        return run.evaluation.measures
+    cell = run.answer(run.latest)
+    return () if table is None or cell is None else (Measure("test accuracy", table.accuracy(cell), True),)
+
+
 def process_best(found: Record | Result) -> Cell | None:
     """Its architecture, if there is one yet."""
     return found.process_best.architecture if found.process_best else None

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from advnas.checkpoint import read_journal
-from advnas.reports.study import Run, Study
+from advnas.reports.study import Accuracies, Measure, Run, Study, judge
 
 _UNDECIDED = 0.1  # an operation that is less than this more likely than the next has not won
 _SETTLED = 0.5  # of the entropy at the start
@@ -29,13 +29,15 @@ class Gain(NamedTuple):
     high: float
 
 
-def verdict(study: Study, folder: Path) -> list[Remark]:
-    """All remarks on the searches of a study that learn; random search is what they are compared with."""
-    remarks: list[Remark] = []
+def verdict(study: Study, folder: Path, table: Accuracies | None = None) -> list[Remark]:
+    """All remarks on the searches of a study that learn; random search is what they are compared with.
+
+    table: knows what an answer is worth that was not retrained.
+    """
+    remarks = list(_against_random(judge(study, table)))
     for strategy in study.strategies:
         runs = [run for run in study.of(strategy) if run.finished]
         if strategy != "random" and runs:
-            remarks += _against_random(study, strategy)
             remarks += _collapse(strategy, runs)
             remarks += _certainty(strategy, runs)
             remarks += _noise(strategy, runs, folder)
@@ -81,33 +83,31 @@ def _t_tail(t: float, freedom: float) -> float:
     return area * math.exp(scale)
 
 
-def _against_random(study: Study, strategy: str) -> Iterator[Remark]:
-    if not study.measures:
-        return
-    measure = study.measures[0]
-    values = {
-        name: [run.evaluation.measures[0].value for run in study.of(name) if run.evaluation]
-        for name in (strategy, "random")
-    }
-    if not values["random"]:
-        yield Remark(None, f"Random search was not run, so whether {strategy} beats chance cannot be told.")
-        return
-    found = gain(values[strategy], values["random"], more_is_better=measure.more_is_better)
+def _against_random(judged: Mapping[str, Sequence[tuple[Measure, ...]]]) -> Iterator[Remark]:
+    """By the first measure."""
+    values = {name: [worth[0].value for worth in own] for name, own in judged.items()}
+    random = values.pop("random", None)
+    if values and random is None:
+        yield Remark(
+            None, f"Random search was not run, so whether {' or '.join(values)} beats chance is not known."
+        )
+    elif random is not None:
+        measure = judged["random"][0][0]
+        yield from (_compare(name, own, random, measure) for name, own in values.items())
+
+
+def _compare(strategy: str, ours: Sequence[float], random: Sequence[float], measure: Measure) -> Remark:
+    found = gain(ours, random, more_is_better=measure.more_is_better)
     by = f"{strategy} {'beats' if found.mean > 0 else 'does not beat'} equal-cost random search by {measure.name}"
-    means = " against ".join(f"{statistics.fmean(values[name]):.2f}" for name in (strategy, "random"))
-    seeds = f"{len(values[strategy])} and {len(values['random'])} seeds"
+    told = f"{by}: {statistics.fmean(ours):.2f} against {statistics.fmean(random):.2f}"
+    seeds = f"{len(ours)} and {len(random)} seeds"
     if math.isinf(found.high):
-        yield Remark(None, f"{by}: {means}, but one seed says nothing about luck. Run more with --seeds.")
-    elif found.low > 0:
-        yield Remark(True, f"{by}: {means}, ahead by {_interval(found)} over {seeds}. More than luck explains.")
-    elif found.high < 0:
-        yield Remark(
-            False, f"{by}: {means}, behind by {_interval(found, -1)} over {seeds}. Do not use this answer."
-        )
-    else:
-        yield Remark(
-            None, f"{by}: {means}, a difference of {_interval(found)} over {seeds}: luck alone may give that."
-        )
+        return Remark(None, f"{told}, but one seed says nothing about luck. Run more with --seeds.")
+    if found.low > 0:
+        return Remark(True, f"{told}, ahead by {_interval(found)} over {seeds}. More than luck explains.")
+    if found.high < 0:
+        return Remark(False, f"{told}, behind by {_interval(found, -1)} over {seeds}. Do not use this answer.")
+    return Remark(None, f"{told}, a difference of {_interval(found)} over {seeds}: luck alone may give that.")
 
 
 def _interval(found: Gain, sign: int = 1) -> str:
