@@ -1,5 +1,6 @@
 """Where and in which precision a model computes."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -7,6 +8,8 @@ from typing import Any
 
 import torch
 from torch.utils._pytree import tree_map_only
+
+_KERNELS = 16_384
 
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -40,3 +43,25 @@ class Device:
         dtype = PRECISIONS[self.precision]
         with torch.autocast(torch.device(self.name).type, dtype=dtype, enabled=dtype is not None):
             yield
+
+
+def keep_kernels() -> None:
+    """Let a CPU keep the kernels of many candidates, unless the environment says how many.
+
+    oneDNN, which computes torch's convolutions on CPUs, makes a kernel for every shape it meets and keeps 1,024 of
+    them. A space with more makes most of them anew in every step, which can double its time. The number is read
+    once, at the first convolution of the process. Kernels reserve address space, of which they use little: where
+    it is rationed (`ulimit -v`, `ulimit -d`), oneDNN is left as it is.
+    """
+    told = any(f"{library}_PRIMITIVE_CACHE_CAPACITY" in os.environ for library in ("ONEDNN", "DNNL"))
+    if not told and not _address_space_is_rationed():
+        os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] = str(_KERNELS)
+
+
+def _address_space_is_rationed() -> bool:
+    try:
+        import resource  # not on Windows
+    except ImportError:
+        return False
+    limits = (resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_DATA, resource.RLIMIT_AS))
+    return any(limit != resource.RLIM_INFINITY for limit in limits)

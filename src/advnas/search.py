@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from advnas import strategies
 from advnas.architecture import Architecture, Draw
 from advnas.checkpoint import Checkpoints, Journal, StopSignals, write_atomically
+from advnas.device import keep_kernels
 from advnas.distribution import Distribution, Theta
 from advnas.preflight import Plan, measure
 from advnas.processes import Group, RankGone
@@ -129,6 +130,7 @@ class Search:
     ) -> None:
         if schedule not in ("alternate", "joint"):
             raise ValueError(f"schedule must be 'alternate' or 'joint', got {schedule!r}.")
+        keep_kernels()
         self.model = model
         self.space = SearchSpace(model)
         if isinstance(strategy, type):
