@@ -18,7 +18,7 @@ from advnas.reports.tables import (
     study_table,
     summary_csv,
 )
-from advnas.reports.verdict import verdict
+from advnas.reports.verdict import against_random, conduct
 
 
 class Picture(NamedTuple):
@@ -52,7 +52,11 @@ def write_report(folder: Path, table: Accuracies | None) -> list[Path]:
     found, cell_files = _draw_cells(study, table, report)
     page = report / "index.html"
     pictures = {"curves": curves, "decisions": decisions, "cells": found}
-    words = {"summary": summary(study, table), "remarks": verdict(study, folder, table)}
+    words = {
+        "summary": summary(study, table),
+        "remarks": against_random(study, table),
+        "conduct": conduct(study, folder),
+    }
     write_atomically(page, _render(study, words, numbers, pictures))
     return [page, *written, *curve_files, *decision_files, *cell_files]
 
@@ -76,8 +80,8 @@ def _leader(values: dict[str, list[float]], measure: Measure) -> str:
     known = {name: found for name, own in values.items() if (found := spread(own))}
     best = (max if measure.more_is_better else min)(known, key=lambda name: known[name].mean)
     direction = "" if measure.more_is_better else " (lower is better)"
-    told = f"{known[best].written(2)} over {_seeds(values[best])}"
-    return f"{best} has the best mean {measure.name}{direction}: {told}."
+    told = known[best].written(2) if len(values[best]) > 1 else f"{known[best].mean:.2f}"
+    return f"{best} has the best mean {measure.name}{direction}: {told} over {_seeds(values[best])}."
 
 
 def _seeds(values: Sequence[float]) -> str:

@@ -34,7 +34,24 @@ def verdict(study: Study, folder: Path, table: Accuracies | None = None) -> list
 
     table: knows what an answer is worth that was not retrained.
     """
-    remarks = list(_against_random(judge(study, table)))
+    return [*against_random(study, table), *conduct(study, folder)]
+
+
+def against_random(study: Study, table: Accuracies | None) -> list[Remark]:
+    """Whether the answers are worth more than those of equal-cost random search, by the first measure."""
+    judged = judge(study, table)
+    values = {name: [worth[0].value for worth in own] for name, own in judged.items()}
+    random = values.pop("random", None)
+    if values and random is None:
+        return [
+            Remark(None, f"Random search was not run: whether {' or '.join(values)} beats chance is not known.")
+        ]
+    return [_compare(name, own, random, judged[name][0][0]) for name, own in values.items() if random is not None]
+
+
+def conduct(study: Study, folder: Path) -> list[Remark]:
+    """How the searches that learn went, whatever their answers are worth."""
+    remarks: list[Remark] = []
     for strategy in study.strategies:
         runs = [run for run in study.of(strategy) if run.finished]
         if strategy != "random" and runs:
@@ -83,31 +100,21 @@ def _t_tail(t: float, freedom: float) -> float:
     return area * math.exp(scale)
 
 
-def _against_random(judged: Mapping[str, Sequence[tuple[Measure, ...]]]) -> Iterator[Remark]:
-    """By the first measure."""
-    values = {name: [worth[0].value for worth in own] for name, own in judged.items()}
-    random = values.pop("random", None)
-    if values and random is None:
-        yield Remark(
-            None, f"Random search was not run, so whether {' or '.join(values)} beats chance is not known."
-        )
-    elif random is not None:
-        measure = judged["random"][0][0]
-        yield from (_compare(name, own, random, measure) for name, own in values.items())
-
-
 def _compare(strategy: str, ours: Sequence[float], random: Sequence[float], measure: Measure) -> Remark:
     found = gain(ours, random, more_is_better=measure.more_is_better)
-    by = f"{strategy} {'beats' if found.mean > 0 else 'does not beat'} equal-cost random search by {measure.name}"
-    told = f"{by}: {statistics.fmean(ours):.2f} against {statistics.fmean(random):.2f}"
+    rival = f"equal-cost random search by {measure.name}"
+    means = f"{statistics.fmean(ours):.2f} against {statistics.fmean(random):.2f}"
     seeds = f"{len(ours)} and {len(random)} seeds"
-    if math.isinf(found.high):
-        return Remark(None, f"{told}, but one seed says nothing about luck. Run more with --seeds.")
     if found.low > 0:
-        return Remark(True, f"{told}, ahead by {_interval(found)} over {seeds}. More than luck explains.")
+        told = f"{means}, ahead by {_interval(found)} over {seeds}. More than luck explains."
+        return Remark(True, f"{strategy} beats {rival}: {told}")
     if found.high < 0:
-        return Remark(False, f"{told}, behind by {_interval(found, -1)} over {seeds}. Do not use this answer.")
-    return Remark(None, f"{told}, a difference of {_interval(found)} over {seeds}: luck alone may give that.")
+        told = f"{means}, behind by {_interval(found, -1)} over {seeds}. Do not use this answer."
+        return Remark(False, f"{strategy} does not beat {rival}: {told}")
+    told = "one seed says nothing about luck. Run more with --seeds."
+    if math.isfinite(found.high):
+        told = f"a difference of {_interval(found)} over {seeds}, which luck alone may give."
+    return Remark(None, f"Whether {strategy} beats {rival} is open: {means}, {told}")
 
 
 def _interval(found: Gain, sign: int = 1) -> str:
@@ -150,7 +157,7 @@ def _certainty(strategy: str, runs: Sequence[Run]) -> Iterator[Remark]:
     open_ones = {run.seed: undecided(run.records[-1].probabilities) for run in runs}
     named = [f"seed {seed}: {', '.join(names)}" for seed, names in open_ones.items() if names]
     if named:
-        yield Remark(None, f"Undecided, two operations being nearly as likely: {'; '.join(named)}.")
+        yield Remark(None, f"Undecided in {strategy}, two operations being as good as equal: {'; '.join(named)}.")
 
 
 def undecided(probabilities: Mapping[str, Mapping[str, float]]) -> list[str]:
