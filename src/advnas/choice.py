@@ -28,7 +28,7 @@ class Choice(nn.Module):
         self.candidates = nn.ModuleList(candidates.values())
         self.junction = Junction()
         self._entrances: list[Entrance] = []
-        self._seen: dict[Hashable, dict[int, Hashable]] = {}
+        self._seen: dict[Hashable, tuple[str, Hashable]] = {}
 
     def extra_repr(self) -> str:
         """The decision's name and its operations, for `print(model)`."""
@@ -47,19 +47,22 @@ class Choice(nn.Module):
             # Under a gate of 0 (see Passage) a nested choice runs without a graph: its draw makes no difference.
             route.reached = torch.is_grad_enabled() or not route.gated
         if len(route.passages) == 1:
-            passage = route.passages[0]
-            total = passage.run(self._entrances[passage.index], args, kwargs)
-            self._check_shape(passage.index, args, kwargs, total)
+            total = self._run(route.passages[0], args, kwargs)
         else:
             total = self._run_all(route.passages, args, kwargs)
         return total if route.shift is None else map_tensors(route.add_shift, total)
+
+    def _run(self, passage: Passage, args: Any, kwargs: Any) -> Any:
+        index = passage.index
+        output = passage.run(self._entrances[index], args, kwargs)
+        self._check_shape(self.operations[index], args, kwargs, output)
+        return output
 
     def _run_all(self, passages: tuple[Passage, ...], args: Any, kwargs: Any) -> Any:
         versions = _versions((args, kwargs))
         total = None
         for passage in passages:
-            output = passage.run(self._entrances[passage.index], args, kwargs)
-            self._check_shape(passage.index, args, kwargs, output)
+            output = self._run(passage, args, kwargs)
             if versions != _versions((args, kwargs)):
                 raise ValueError(
                     f"Candidate {self.operations[passage.index]!r} of {self.label} changes its input in place, and "
@@ -78,22 +81,16 @@ class Choice(nn.Module):
         """Look once where gates can enter the candidates; done when a SearchSpace takes the choice in."""
         self._entrances = [find_entrance(candidate) for candidate in self.candidates]
 
-    def _check_shape(self, index: int, args: Any, kwargs: Any, output: Any) -> None:
-        """Compare with what other candidates returned for inputs of these shapes, once for every candidate."""
-        if len(args) == 1 and not kwargs and isinstance(args[0], Tensor):
+    def _check_shape(self, operation: str, args: Any, kwargs: Any, output: Any) -> None:
+        """Compare with what other candidates returned for inputs of these shapes; only drawn ones are ever run."""
+        if len(args) == 1 and not kwargs and isinstance(args[0], Tensor) and isinstance(output, Tensor):
             inputs: Hashable = args[0].shape  # by far the most common call
+            shape: Hashable = output.shape
         else:
-            inputs = _describe((args, kwargs), values=True)
-        seen = self._seen.get(inputs)
-        if seen is None or index not in seen:
-            self._compare(index, _describe(output), inputs, args)
-
-    def _compare(self, index: int, shape: Hashable, inputs: Hashable, args: Any) -> None:
-        seen = self._seen.setdefault(inputs, {})
-        if any(shape != other for other in seen.values()):
-            shapes = {self.operations[other]: expected for other, expected in seen.items()}
-            raise ValueError(self._disagreement(shapes | {self.operations[index]: shape}, args))
-        seen[index] = shape
+            inputs, shape = _describe((args, kwargs), values=True), _describe(output)
+        other, expected = self._seen.setdefault(inputs, (operation, shape))
+        if shape != expected:
+            raise ValueError(self._disagreement({other: expected, operation: shape}, args))
         if len(self._seen) > _SHAPES_REMEMBERED:
             del self._seen[next(iter(self._seen))]
 
@@ -109,7 +106,7 @@ class Choice(nn.Module):
         return self._disagreement(shapes, args) if len(set(shapes.values())) > 1 else None
 
     def _disagreement(self, shapes: Mapping[str, Hashable], args: Any) -> str:
-        returned = ", ".join(f"{operation!r} returned {shape}" for operation, shape in shapes.items())
+        returned = ", ".join(f"{operation!r} returned {_plain(shape)}" for operation, shape in shapes.items())
         return (
             f"The candidates of one choice must return the same shape, but at {self.label} {returned} "
             f"for the same input {_describe(args)}. Give them the same number of output features and stride."
@@ -167,6 +164,10 @@ def _describe(tree: Any, *, values: bool = False) -> Hashable:
     if isinstance(tree, tuple | list):
         return tuple(_describe(value, values=values) for value in tree)
     return tree if values and isinstance(tree, int | float | str) else type(tree).__name__
+
+
+def _plain(shape: Hashable) -> Hashable:
+    return tuple(shape) if isinstance(shape, torch.Size) else shape
 
 
 def _versions(tree: Any) -> Hashable:
