@@ -185,6 +185,12 @@ def test_wrong_candidates_are_refused_with_the_line_to_write(candidates, error, 
         Choice(candidates)
 
 
+@pytest.mark.parametrize("edge", ["01", ("0",), ("0", "0"), ["0", "1"]])
+def test_an_edge_names_two_nodes(edge):
+    with pytest.raises(ValueError, match=r"edge must name two nodes.*got .*Write for example edge=\('0', '1'\)"):
+        Choice({"skip": nn.Identity()}, edge=edge)
+
+
 def test_a_choice_without_an_architecture_says_how_to_give_it_one():
     with pytest.raises(RuntimeError, match=r"no architecture to run.*space\.running\(architecture\).*derive"):
         Choice({"skip": nn.Identity()}, name="edge")(randn(2))

@@ -86,6 +86,13 @@ def test_tied_choices_need_the_same_candidates_in_the_same_order(other):
         SearchSpace(nn.Sequential(Choice(one, name="edge"), Choice(other, name="edge")))
 
 
+def test_tied_choices_lie_between_the_same_nodes():
+    edges = [("in", "middle"), ("middle", "out")]
+    model = nn.Sequential(*[Choice({"skip": nn.Identity()}, name="edge", edge=edge) for edge in edges])
+    with pytest.raises(ValueError, match=r"edge \('in', 'middle'\) in one place and \('middle', 'out'\)"):
+        SearchSpace(model)
+
+
 def test_the_space_counts_and_enumerates_its_architectures():
     space = SearchSpace(Cell())
     architectures = list(space.architectures())

@@ -18,12 +18,19 @@ class Choice(nn.Module):
     of the same shape (a tensor, or tuples, lists and dicts of tensors). Choices with equal names are one tied
     decision: fifteen stacked cells that share six names hold six decisions. Unnamed choices are named after
     their place in the model. A candidate may hold Choices of its own.
+
+    edge: for a choice between two nodes of a cell, which it reads and which it adds to. It promises that a node
+        which choices both add to and read is the sum of what they add, and that nobody else reads it. Nothing is
+        computed otherwise, but searching is cheaper: gates move along nodes to where they cost nothing.
     """
 
-    def __init__(self, candidates: Mapping[str, nn.Module], *, name: str | None = None) -> None:
+    def __init__(
+        self, candidates: Mapping[str, nn.Module], *, name: str | None = None, edge: tuple[str, str] | None = None
+    ) -> None:
         super().__init__()
         _check_candidates(candidates)
-        self.name = name
+        _check_edge(edge)
+        self.name, self.edge = name, edge
         self.operations = tuple(candidates)
         self.candidates = nn.ModuleList(candidates.values())
         self.junction = Junction()
@@ -80,6 +87,10 @@ class Choice(nn.Module):
     def prepare(self) -> None:
         """Look once where gates can enter the candidates; done when a SearchSpace takes the choice in."""
         self._entrances = [find_entrance(candidate) for candidate in self.candidates]
+
+    def passes_scale(self, index: int) -> bool:
+        """Whether a gate of this candidate stands in front of it."""
+        return self._entrances[index].front
 
     def _check_shape(self, operation: str, args: Any, kwargs: Any, output: Any) -> None:
         """Compare with what other candidates returned for inputs of these shapes; only drawn ones are ever run."""
@@ -150,6 +161,14 @@ def _check_candidates(candidates: Mapping[str, nn.Module]) -> None:
                 f"Candidate {name!r} is {candidate!r}, which is not an nn.Module. "
                 + ("Write an instance, not the class." if isinstance(candidate, type) else "Wrap it in one.")
             )
+
+
+def _check_edge(edge: tuple[str, str] | None) -> None:
+    if edge is not None and (not isinstance(edge, tuple) or len(edge) != 2 or len({*map(str, edge)}) != 2):
+        raise ValueError(
+            f"edge must name two nodes, the one that is read and the one that is added to, got {edge!r}. "
+            "Write for example edge=('0', '1'), or leave it out."
+        )
 
 
 def _describe(tree: Any, *, values: bool = False) -> Hashable:

@@ -103,9 +103,13 @@ class Passage:
 
 @dataclass
 class Route:
-    """What one decision runs in one step, shared by the tied choices; remembers whether any of them was reached."""
+    """What one decision runs in one step, shared by the tied choices; remembers whether any of them was reached.
+
+    gated: whether the slopes of the weights were asked for, by gates here or moved elsewhere.
+    """
 
     passages: tuple[Passage, ...]
+    gated: bool
     shift: Tensor | None = None
     reached: bool = False
 
@@ -113,17 +117,38 @@ class Route:
         """Add the weights of the candidates that were not run (GDAS)."""
         return tensor if self.shift is None else tensor + self.shift.to(tensor.device)
 
-    @property
-    def gated(self) -> bool:
-        """Whether the slopes of the weights were asked for."""
-        return self.passages[0].gate is not None
-
 
 @dataclass
 class Junction:
     """Where tied choices look up what to run; one object, so that setting it once sets it for all of them."""
 
     route: Route | None = None
+
+
+@dataclass(frozen=True)
+class Node:
+    """The sum of what some decisions return, read by other decisions alone; both by their number."""
+
+    makers: tuple[int, ...]
+    readers: tuple[int, ...]
+
+    def spare_a_gate(self, gates: list[Tensor | None]) -> None:
+        """Do without the last reader's gate, where all readers pass a scale on. No output or slope changes.
+
+        Reader r takes in w_r x with x = sum over the makers m of v_m O_m. With v_m w_last for every v_m, and
+        w_r / w_last for every w_r, it takes in the same, and w_last / w_last is no gate at all. Its slope is now
+        found by those of the makers, which are often free, instead of a dot product with x.
+        """
+        *others, last = self.readers
+        moved, gates[last] = gates[last], None
+        assert moved is not None  # a decision reads one node only
+        for maker in self.makers:
+            gate = gates[maker]
+            gates[maker] = moved if gate is None else gate * moved
+        for other in others:
+            gate = gates[other]
+            assert gate is not None
+            gates[other] = gate / moved
 
 
 class _UnitGate(_SingleLevelFunction):

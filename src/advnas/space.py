@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from advnas.architecture import Architecture, Draw
 from advnas.choice import Choice, Zero
-from advnas.gates import Passage, Route
+from advnas.gates import Node, Passage, Route
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,7 @@ class SearchSpace:
             for choice in decision.choices:
                 choice.junction = decision.choices[0].junction
                 choice.prepare()
+        self._nodes = _find_nodes(self.decisions)
 
     def __len__(self) -> int:
         """How many decisions there are."""
@@ -126,16 +127,29 @@ class SearchSpace:
 
     def _routes(self, draw: Draw) -> tuple[Route, ...]:
         """One scalar gate for each active candidate, cut out once a step and shared by all tied choices."""
-        weights, absent = draw.weights, itertools.repeat(None)
-        if weights.requires_grad:
+        weights, gated = draw.weights, draw.weights.requires_grad
+        if gated:
             weights = weights.to(self.device, torch.promote_types(weights.dtype, self._dtype))
-        gates = weights[draw.active.to(weights.device)].unbind() if weights.requires_grad else absent
+        active = draw.active.to(weights.device)
+        gates: list[Tensor | None] = list(weights[active].unbind()) if gated else [None] * len(draw.places)
+        if gated and draw.one_hot and len(draw.places) == len(self):
+            for node in self.scalable_nodes(draw):
+                node.spare_a_gate(gates)
         values = draw.weights.tolist()
         passages: list[list[Passage]] = [[] for _ in self.decisions]
-        for (row, column), gate in zip(draw.places, gates, strict=False):
+        for (row, column), gate in zip(draw.places, gates, strict=True):
             passages[row].append(Passage(column, gate, values[row][column]))
-        shifts = (weights * ~draw.active.to(weights.device)).sum(-1).unbind() if draw.constants else absent
-        return tuple(Route(tuple(found), shift) for found, shift in zip(passages, shifts, strict=False))
+        shifts = (weights * ~active).sum(-1).unbind() if draw.constants else itertools.repeat(None)
+        return tuple(Route(tuple(found), gated, shift) for found, shift in zip(passages, shifts, strict=False))
+
+    def scalable_nodes(self, draw: Draw) -> list[Node]:
+        """The nodes between decisions whose readers, as drawn, all pass a scale on. draw: of one architecture."""
+
+        def passes_scale(row: int) -> bool:
+            _, column = draw.places[row]
+            return all(choice.passes_scale(column) for choice in self.decisions[row].choices)
+
+        return [node for node in self._nodes if all(map(passes_scale, node.readers))]
 
     @property
     def device(self) -> torch.device:
@@ -246,7 +260,24 @@ def _tie(name: str, choices: list[Choice]) -> Decision:
                 f"{name!r} has {list(first.operations)} in one place and {list(other.operations)} in another. "
                 "Give them different names, or none."
             )
+        if other.edge != first.edge:
+            raise ValueError(
+                f"Choices with one name are one decision and lie between the same nodes, but {name!r} has the edge "
+                f"{first.edge} in one place and {other.edge} in another. Give them different names, or no edge."
+            )
     return Decision(name, first.operations, tuple(choices))
+
+
+def _find_nodes(decisions: tuple[Decision, ...]) -> list[Node]:
+    """The nodes that decisions both make and read, as far as their choices say so."""
+    makers: dict[str, list[int]] = {}
+    readers: dict[str, list[int]] = {}
+    for row, decision in enumerate(decisions):
+        edge = decision.choices[0].edge
+        if edge is not None:
+            readers.setdefault(edge[0], []).append(row)
+            makers.setdefault(edge[1], []).append(row)
+    return [Node(tuple(makers[node]), tuple(readers[node])) for node in makers if node in readers]
 
 
 @dataclass(frozen=True)

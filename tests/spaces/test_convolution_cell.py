@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 import torch
 from torch import nn
@@ -107,6 +109,101 @@ def test_own_candidates_get_the_width_of_their_stage():
         channels=4, cells=1, candidates=lambda width: widths.append(width) or {"skip": nn.Identity()}
     )
     assert widths == [4] * 6 + [8] * 6 + [16] * 6
+
+
+# Gates that move along nodes
+
+OPERATIONS = {
+    "skip": nn.Identity,
+    "pool": lambda: nn.AvgPool2d(3, stride=1, padding=1),
+    "conv": lambda: ReLUConvBN(2, 1, affine=False),
+    "zero": Zero,
+}
+
+
+def make_cell(*, edges=True):
+    cell = Cell(2, lambda channels: {name: make() for name, make in OPERATIONS.items()}).double()
+    for choice in cell.edges:
+        choice.edge = choice.edge if edges else None
+    return cell
+
+
+def definition(cell, x, weights):
+    """x_l = sum over k < l and j of w_kl,j O_kl,j(x_k)."""
+    nodes = {0: x, 1: 0, 2: 0, 3: 0}
+    for (source, target), choice, row in zip(EDGES, cell.edges, weights, strict=True):
+        for candidate, weight in zip(choice.candidates, row, strict=True):
+            nodes[target] = nodes[target] + weight * candidate(nodes[source])
+    return nodes[3]
+
+
+def slopes_of(output, weights):
+    return torch.autograd.grad(output, weights, randn(*output.shape, seed=1).double())[0]
+
+
+@pytest.mark.parametrize("late", list(itertools.product(OPERATIONS, repeat=3)), ids="-".join)
+def test_the_slopes_of_a_cell_are_those_of_its_definition_wherever_the_gates_stand(late):
+    """With all operations at the edges that leave nodes 1 and 2, some of which do without a gate of their own."""
+    cell, x = make_cell(), randn(3, 2, 4, 4).double()
+    space = SearchSpace(cell)
+    for early in itertools.product(OPERATIONS, ["skip", "conv"]):
+        chosen = architecture(early[0], early[1], late[0], "conv", late[1], late[2])
+        draw = Draw.gated(space.one_hot(chosen).double())
+        with space.running(draw):
+            output = cell(x)
+        weights = draw.weights.detach().requires_grad_()
+        expected = definition(cell, x, weights)
+        assert torch.allclose(output, expected)
+        wanted = slopes_of(expected, weights) * draw.active
+        assert torch.allclose(slopes_of(output, draw.weights), wanted, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("operation", "edges", "gates"), [("skip", True, 4), ("skip", False, 6), ("pool", True, 4), ("conv", True, 0)]
+)
+def test_a_node_that_only_skips_and_poolings_read_needs_one_gate_less(operation, edges, gates):
+    cell = make_cell(edges=edges)
+    space = SearchSpace(cell)
+    with space.running(Draw.gated(space.one_hot(architecture(*[operation] * 6)).double())):
+        output = cell(randn(3, 2, 4, 4).double())
+    assert backward_nodes(output).count("_UnitGateBackward") == gates
+
+
+def backward_nodes(output):
+    """The names of all operations that the backward pass goes through."""
+    names, waiting = {}, [output.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in names:
+            names[node] = node.name()
+            waiting.extend(following for following, _ in node.next_functions)
+    return list(names.values())
+
+
+@pytest.mark.parametrize(
+    "draw_of",
+    [
+        pytest.param(lambda chosen: Draw(chosen, chosen != 0, constants=True), id="drawn with constants"),
+        pytest.param(lambda chosen: Draw(chosen, torch.ones_like(chosen, dtype=torch.bool)), id="all active"),
+        pytest.param(lambda chosen: Draw((chosen + 0.1).detach(), chosen != 0), id="other weights"),
+    ],
+)
+@pytest.mark.parametrize("operation", ["skip", "pool"])
+def test_the_slopes_of_other_draws_do_not_depend_on_the_edges(draw_of, operation):
+    torch.manual_seed(0)
+    outcomes = []
+    state = make_cell().state_dict()
+    for edges in (True, False):
+        cell = make_cell(edges=edges)
+        cell.load_state_dict(state)
+        space = SearchSpace(cell)
+        draw = draw_of(space.one_hot(architecture(*[operation] * 6)).double())
+        draw.weights.requires_grad_()
+        with space.running(draw):
+            output = cell(randn(3, 2, 4, 4).double())
+        outcomes.append(slopes_of(output, draw.weights))
+    assert outcomes[0].any()
+    assert torch.allclose(*outcomes, rtol=1e-9, atol=1e-9)
 
 
 # Frozen weights

@@ -338,6 +338,21 @@ class Lies(nn.Module):
         return self.last_norm(x) + x
 
 
+class Shortcut(nn.Module):
+    """Says that nobody but its second choice reads what the first one returns, and reads it as well."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = Choice({"linear": nn.Linear(2, 2)}, name="first", edge=("in", "node"))
+        self.second = Choice(
+            {"linear": nn.Linear(2, 2), "skip": nn.Identity()}, name="second", edge=("node", "out")
+        )
+
+    def forward(self, x):
+        node = self.first(x)
+        return node + self.second(node)
+
+
 class Borrows(nn.Module):
     """Uses the weights of a candidate that it does not hold."""
 
@@ -388,6 +403,7 @@ BROKEN_SPACES = {
     "not finite": (lambda: Forwards(log=Logarithm()), "every architecture can be run: .* not finite"),
     "peeks": (lambda: Peeks(a=nn.Identity()), "every architecture can be derived: "),
     "lies": (lambda: Forwards(lie=Lies()), "a gate scales its operation.*: with gates of 1/2"),
+    "shortcut": (Shortcut, "nodes are the sums .*: second should read just the sum of what first return"),
     "detached": (lambda: Detaches(a=nn.Linear(2, 2)), "a gate .* finite slope: .* is it detached"),
     "borrows": (lending, r"trains its own weights only: .*uses choice\.candidates\.0\.weight"),
     "unregistered": (lambda: Forwards(noise=Unregistered()), "the weights survive a state_dict: a second network"),

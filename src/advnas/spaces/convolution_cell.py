@@ -119,7 +119,8 @@ class Cell(nn.Module):
     def __init__(self, channels: int, candidates: MakeCandidates) -> None:
         super().__init__()
         self.edges = nn.ModuleList(
-            Choice(candidates(channels), name=f"{source}->{target}") for source, target in EDGES
+            Choice(candidates(channels), name=f"{source}->{target}", edge=(str(source), str(target)))
+            for source, target in EDGES
         )
 
     def forward(self, x: Tensor) -> Tensor:

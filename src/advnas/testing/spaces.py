@@ -41,6 +41,7 @@ def check_space(
             "every architecture can be run": partial(_check_runs, run, sample),
             "every architecture can be derived": partial(_check_derived, run, sample),
             "a gate scales its operation and has a finite slope": partial(_check_gates, run, sample),
+            "nodes are the sums that the edges of its choices tell": partial(_check_edges, run, sample),
             "an architecture trains its own weights only": partial(_check_weights, run, sample),
             "the weights survive a state_dict": partial(_check_state_dict, run, sample[0], model_factory),
         }
@@ -181,6 +182,27 @@ def _check_gates(run: _Runner, sample: list[Architecture]) -> None:
             f"with gates of 1/2, {architecture} does not halve its operations' outputs; is an attribute "
             "`last_norm` the last thing that scales the output?",
         )
+
+
+def _check_edges(run: _Runner, sample: list[Architecture]) -> None:
+    """A scale that all makers of a node put on it, and all its readers take off again, changes nothing."""
+    for architecture in sample:
+        draw = Draw.bare(run.space.one_hot(architecture))
+        for node in run.space.scalable_nodes(draw):
+            weights = draw.weights.clone()
+            weights[list(node.makers)] *= 2
+            weights[list(node.readers)] /= 2
+            with torch.no_grad():
+                outputs = (run.parent(one, training=False) for one in (draw, Draw(weights, draw.active)))
+                same = all(torch.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in zip(*outputs, strict=True))
+            makers, readers = (
+                ", ".join(run.space.decisions[row].name for row in rows) for rows in (node.makers, node.readers)
+            )
+            _require(
+                same,
+                f"{readers} should read just the sum of what {makers} return, and nobody else should read it. That "
+                f"is not so in {architecture}; leave `edge` out there",
+            )
 
 
 def _check_weights(run: _Runner, sample: list[Architecture]) -> None:
