@@ -7,7 +7,7 @@ the benchmark, which trained each of them; merging them is not the business of t
 import gzip
 import itertools
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advnas.checkpoint import write_atomically
-from advnas.spelling import nearest
+from advnas.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from advnas.architecture import Architecture
@@ -161,9 +161,8 @@ class Table:
     def _accuracies(self, dataset: str, split: str) -> NDArray[np.float64]:
         for kind, word, known in (("dataset", dataset, DATASETS), ("split", split, SPLITS)):
             if word not in known:
-                raise ValueError(
-                    f"NAS-Bench-201 has no {kind} {word!r}{_meant(word, known)}. Choose one of {', '.join(known)}."
-                )
+                meant = did_you_mean(word, known)
+                raise ValueError(f"NAS-Bench-201 has no {kind} {word!r}{meant}. Choose one of {', '.join(known)}.")
         return self.values[:, _COLUMN[f"{dataset}_{split}"]]
 
 
@@ -272,14 +271,9 @@ def _parse_edge(edge: str, source: int, target: int) -> str:
 def _check_operation(operation: str, edge: str) -> None:
     if operation not in OPERATIONS:
         raise ValueError(
-            f"the edge {edge} has the unknown operation {operation!r}{_meant(operation, OPERATIONS)}; "
+            f"the edge {edge} has the unknown operation {operation!r}{did_you_mean(operation, OPERATIONS)}; "
             f"the operations are {', '.join(OPERATIONS)}"
         )
-
-
-def _meant(word: object, known: Iterable[str]) -> str:
-    close = nearest(str(word).lower(), known)
-    return f" (did you mean {close!r}?)" if close else ""
 
 
 @cache

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from advnas.spelling import nearest
+from advnas.spelling import did_you_mean
 from advnas.strategies.advantage import Advantage
 from advnas.strategies.darts import Darts
 from advnas.strategies.enas import Enas
@@ -46,7 +46,7 @@ def get(name: str, **options: Any) -> Strategy:
     for option in options:
         if option not in known:
             takes = f"it takes {', '.join(known)}" if known else "it takes none"
-            raise ValueError(f"Strategy {name!r} has no option {option!r}{_meant(option, known)}; {takes}.")
+            raise ValueError(f"Strategy {name!r} has no option {option!r}{did_you_mean(option, known)}; {takes}.")
     return kind(**options)
 
 
@@ -56,7 +56,7 @@ def strategy_type(name: str) -> type[Strategy]:
         return _STRATEGIES[name]
     except KeyError:
         raise ValueError(
-            f"There is no strategy {name!r}{_meant(name, names())}. Choose one of {', '.join(names())}."
+            f"There is no strategy {name!r}{did_you_mean(name, names())}. Choose one of {', '.join(names())}."
         ) from None
 
 
@@ -70,8 +70,3 @@ def draws_independently(strategy: Strategy | str) -> bool:
     """Whether the processes of a search may each learn from a draw of their own; see `Strategy`."""
     kind = strategy_type(strategy) if isinstance(strategy, str) else strategy
     return bool(getattr(kind, "independent_draws", False))
-
-
-def _meant(word: str, known: Any) -> str:
-    close = nearest(word, known)
-    return f" (did you mean {close!r}?)" if close else ""
