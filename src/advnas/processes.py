@@ -1,5 +1,6 @@
 """Several processes at work on one search: how they find each other, and what they tell each other."""
 
+import atexit
 import hashlib
 import multiprocessing
 import os
@@ -260,13 +261,19 @@ def _begin(
     os.environ.update(environment)
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // int(environment["LOCAL_WORLD_SIZE"])))
     die_with(parent)
+    code = 0
     try:
         work(*arguments)
     except (ValueError, OSError) as error:
-        print(f"advnas, rank {environment['RANK']}: {error}", file=sys.stderr, flush=True)
-        os._exit(2)  # not sys.exit: what the others left behind may block an orderly end
+        print(f"advnas, rank {environment['RANK']}: {error}", file=sys.stderr)
+        code = 2
     except KeyboardInterrupt:
-        os._exit(130)
+        code = 130
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Not sys.exit: threads of torch that are still there when the interpreter is taken down may block or abort it.
+    os._exit(code)
 
 
 def die_with(parent: int) -> None:
