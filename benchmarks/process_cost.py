@@ -3,7 +3,8 @@
 averages: milliseconds that two processes on this machine take to average so many bytes over gloo.
 step: time of a weight step and an architecture step by two processes with one thread each, as a ratio to one
     process with two threads and all of the minibatch.
-empty_runs: milliseconds that an engine of studies takes for a run in which nothing happens, on two workers.
+empty_runs: milliseconds that an engine of studies takes for a run in which nothing happens: two processes, and,
+    where it is installed, Ray with a worker for every core.
 
     .venv/bin/python benchmarks/process_cost.py --json
 """

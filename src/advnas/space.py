@@ -63,6 +63,12 @@ class SearchSpace:
                 choice.junction = decision.choices[0].junction
                 choice.prepare()
         self._nodes = _find_nodes(self.decisions)
+        self._passing = {
+            (row, column)
+            for row, decision in enumerate(self.decisions)
+            for column in range(len(decision.operations))
+            if all(choice.passes_scale(column) for choice in decision.choices)
+        }
 
     def __len__(self) -> int:
         """How many decisions there are."""
@@ -144,12 +150,8 @@ class SearchSpace:
 
     def scalable_nodes(self, draw: Draw) -> list[Node]:
         """The nodes between decisions whose readers, as drawn, all pass a scale on. draw: of one architecture."""
-
-        def passes_scale(row: int) -> bool:
-            _, column = draw.places[row]
-            return all(choice.passes_scale(column) for choice in self.decisions[row].choices)
-
-        return [node for node in self._nodes if all(map(passes_scale, node.readers))]
+        drawn = [tuple(place) in self._passing for place in draw.places]
+        return [node for node in self._nodes if all(drawn[reader] for reader in node.readers)]
 
     @property
     def device(self) -> torch.device:
