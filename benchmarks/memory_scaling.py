@@ -34,11 +34,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from advnas import Search, SearchSpace, weights
+from advnas import Search, SearchSpace
+from advnas import stores as weights
+from advnas.arguments import parse_size
 from advnas.randomness import generator, seed_of
 from advnas.search import PAPER_WEIGHTS, LossOf
 from advnas.spaces.mobile import SMALL_IMAGES, MakeCandidates, MobileNetwork, many_candidates
-from advnas.weights.sizes import parse_size
 
 Row = dict[str, Any]
 Cost = tuple[float, float]

@@ -24,7 +24,8 @@ import torch
 from torch.nn import functional as F
 
 from advnas import Search
-from advnas.processes import Group, joined, spawn
+from advnas.parallel.group import Group
+from advnas.parallel.launch import joined, spawn
 from advnas.randomness import generator
 from advnas.search import LossOf
 from advnas.spaces.convolution_cell import ConvolutionCellNetwork

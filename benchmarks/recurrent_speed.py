@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from advnas import SearchSpace
-from advnas.memory import saved_bytes
 from advnas.randomness import generator, seed_of
+from advnas.search.memory import saved_bytes
 from advnas.spaces.recurrent_cell import Activation, Edge, RecurrentCellNetwork
 
 Loss = Callable[[Tensor, Tensor], Tensor]

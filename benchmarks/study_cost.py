@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
-from advnas.data_folder import data_folder
-from advnas.experiments import cifar10, ptb
-from advnas.experiments.experiment import Experiment
+from advnas.paper import cifar10, ptb
+from advnas.studies.study import Experiment
+from advnas.tasks.data_folder import data_folder
 
 Cost = dict[str, float]
 

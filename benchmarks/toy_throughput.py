@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from advnas import Distribution, Draw, SearchSpace
-from advnas.experiments.toy import ToySearch, ToySettings
+from advnas.paper.toy import ToySearch, ToySettings
 from advnas.randomness import generator
 from advnas.spaces.toy_regression import FILTER, MAP, SIDE, STRIDE, ToyRegression
 from advnas.tasks.teacher_regression import Minibatch, TeacherRegression

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from advnas import Architecture, Choice, Search, SearchSpace
-from advnas.derive import settle_norms, track_norms
+from advnas.answers.batch_norm import reestimate_batch_norm, track_norms
 from advnas.export import export, load_plain
 from advnas.randomness import generator
 from advnas.spaces.convolution_cell import ConvolutionCellNetwork
@@ -32,7 +32,7 @@ CELL = Architecture(
 def derived_convolution_cells():
     search = Search(ConvolutionCellNetwork(channels=4, cells=1, classes=3))
     module = search.derive(CELL)
-    settle_norms(module, [torch.randn(8, 3, 8, 8)], lambda module, x: module(x))
+    reestimate_batch_norm(module, [torch.randn(8, 3, 8, 8)], lambda module, x: module(x))
     # With frozen weights behind trainable ones, its convolutions would run as functions of their own.
     module.body.requires_grad_(False)
     return module

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from advnas import Choice, Draw, SearchSpace
-from advnas.gates import find_entrance, last_norm, map_tensors
+from advnas.gates import find_placement, last_norm, map_tensors
 
 LAYOUTS = [torch.contiguous_format, torch.channels_last]
 
@@ -192,8 +192,8 @@ PASSING = {
 @pytest.mark.parametrize("layout", LAYOUTS, ids=["contiguous", "channels_last"])
 @pytest.mark.parametrize("weight", [1.0, 0.3])
 def test_a_gate_in_front_equals_a_gate_behind(kind, layout, weight):
-    assert find_entrance(PASSING[kind]).front
-    assert not find_entrance(Opaque(PASSING[kind])).front
+    assert find_placement(PASSING[kind]).front
+    assert not find_placement(Opaque(PASSING[kind])).front
     outcomes = []
     for candidate in (PASSING[kind], Opaque(PASSING[kind])):
         x = randn(3, 4, 6, 6).to(memory_format=layout).requires_grad_()
@@ -217,7 +217,7 @@ def test_a_gate_in_front_equals_a_gate_behind(kind, layout, weight):
     ids=["nothing", "linear", "sigmoid", "bias", "own forward"],
 )
 def test_nothing_else_has_its_gate_in_front(candidate):
-    assert not find_entrance(candidate).front
+    assert not find_placement(candidate).front
 
 
 def test_a_negative_weight_is_never_passed_through_a_relu():

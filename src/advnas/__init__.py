@@ -8,13 +8,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from advnas import strategies, weights
+    from advnas import stores, strategies
     from advnas.architecture import Architecture, Draw
     from advnas.choice import Choice, Zero
     from advnas.distribution import Distribution
     from advnas.search import NonFiniteLoss, ProcessBest, Search, SearchStopped, Step
     from advnas.space import SearchSpace
-    from advnas.tasks import Task
+    from advnas.task import Task
 
 __version__ = "0.1.0"
 
@@ -30,11 +30,11 @@ _HOMES = {
     "SearchSpace": "space",
     "SearchStopped": "search",
     "Step": "search",
-    "Task": "tasks",
+    "Task": "task",
     "Zero": "choice",
 }
 
-_ROOMS = ("checkpoint", "derive", "export", "retrain", "strategies", "tasks", "testing", "weights")
+_ROOMS = ("answers", "export", "parallel", "records", "retrain", "stores", "strategies", "tasks", "testing")
 
 __all__ = [
     "Architecture",
@@ -49,8 +49,8 @@ __all__ = [
     "Step",
     "Task",
     "Zero",
+    "stores",
     "strategies",
-    "weights",
 ]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from advnas.gates import Entrance, Junction, Passage, find_entrance, map_tensors
+from advnas.gates import ActiveCandidate, GatePlacement, Slot, find_placement, map_tensors
 
 
 class Choice(nn.Module):
@@ -33,8 +33,8 @@ class Choice(nn.Module):
         self.name, self.edge = name, edge
         self.operations = tuple(candidates)
         self.candidates = nn.ModuleList(candidates.values())
-        self.junction = Junction()
-        self._entrances: list[Entrance] = []
+        self.slot = Slot()
+        self._placements: list[GatePlacement] = []
         self._seen: dict[Hashable, tuple[str, Hashable]] = {}
 
     def extra_repr(self) -> str:
@@ -43,7 +43,7 @@ class Choice(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the operations that the current draw routes through this decision."""
-        route = self.junction.route
+        route = self.slot.route
         if route is None:
             raise RuntimeError(
                 f"Choice({self.extra_repr()}) has no architecture to run. Take steps with advnas.Search, run one "
@@ -51,28 +51,28 @@ class Choice(nn.Module):
                 "`space.derive(...)`."
             )
         if not route.reached:
-            # Under a gate of 0 (see Passage) a nested choice runs without a graph: its draw makes no difference.
+            # A nested choice under a gate of 0 runs without a graph: its draw makes no difference.
             route.reached = torch.is_grad_enabled() or not route.gated
-        if len(route.passages) == 1:
-            total = self._run(route.passages[0], args, kwargs)
+        if len(route.candidates_run) == 1:
+            total = self._run(route.candidates_run[0], args, kwargs)
         else:
-            total = self._run_all(route.passages, args, kwargs)
+            total = self._run_all(route.candidates_run, args, kwargs)
         return total if route.shift is None else map_tensors(route.add_shift, total)
 
-    def _run(self, passage: Passage, args: Any, kwargs: Any) -> Any:
-        index = passage.index
-        output = passage.run(self._entrances[index], args, kwargs)
+    def _run(self, active: ActiveCandidate, args: Any, kwargs: Any) -> Any:
+        index = active.index
+        output = active.run(self._placements[index], args, kwargs)
         self._check_shape(self.operations[index], args, kwargs, output)
         return output
 
-    def _run_all(self, passages: tuple[Passage, ...], args: Any, kwargs: Any) -> Any:
+    def _run_all(self, candidates_run: tuple[ActiveCandidate, ...], args: Any, kwargs: Any) -> Any:
         versions = _versions((args, kwargs))
         total = None
-        for passage in passages:
-            output = self._run(passage, args, kwargs)
+        for active in candidates_run:
+            output = self._run(active, args, kwargs)
             if versions != _versions((args, kwargs)):
                 raise ValueError(
-                    f"Candidate {self.operations[passage.index]!r} of {self.label} changes its input in place, and "
+                    f"Candidate {self.operations[active.index]!r} of {self.label} changes its input in place, and "
                     "the other candidates get the same input. Write for example nn.ReLU(inplace=False)."
                 )
             total = output if total is None else map_tensors(torch.add, total, output)
@@ -81,16 +81,16 @@ class Choice(nn.Module):
     @property
     def active(self) -> tuple[nn.Module, ...]:
         """The candidates that the current draw runs, for modules that spare work none of them needs."""
-        route = self.junction.route
-        return () if route is None else tuple(self.candidates[passage.index] for passage in route.passages)
+        route = self.slot.route
+        return () if route is None else tuple(self.candidates[active.index] for active in route.candidates_run)
 
     def prepare(self) -> None:
         """Look once where gates can enter the candidates; done when a SearchSpace takes the choice in."""
-        self._entrances = [find_entrance(candidate) for candidate in self.candidates]
+        self._placements = [find_placement(candidate) for candidate in self.candidates]
 
     def passes_scale(self, index: int) -> bool:
         """Whether a gate of this candidate stands in front of it."""
-        return self._entrances[index].front
+        return self._placements[index].front
 
     def _check_shape(self, operation: str, args: Any, kwargs: Any, output: Any) -> None:
         """Compare with what other candidates returned for inputs of these shapes; only drawn ones are ever run."""

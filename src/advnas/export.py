@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from advnas.answers.batch_norm import evaluating
 from advnas.architecture import Architecture
-from advnas.checkpoint import write_atomically
 from advnas.choice import Choice
-from advnas.derive import evaluating
 from advnas.randomness import generator
+from advnas.records.files import write_atomically
 
 Inputs = tuple[Tensor, ...]
 Shapes = tuple[dict[int, Any] | None, ...]
@@ -357,7 +357,7 @@ def _load(module: nn.Module, weights: dict[str, Tensor], source: str) -> None:
     module.load_state_dict(whole)
 
 
-_NORMS = ", and give it running statistics with advnas.derive.track_norms(module)"
+_NORMS = ", and give it running statistics with advnas.answers.ranking.track_norms(module)"
 
 
 def _tensors(module: nn.Module) -> dict[str, Tensor]:

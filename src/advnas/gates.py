@@ -16,7 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 
 @dataclass(frozen=True)
-class Entrance:
+class GatePlacement:
     """Where a candidate lets a gate in; found once, used in every step.
 
     norm: the BatchNorm whose scale is that of the output. The gate becomes its gamma: exact, and nothing more
@@ -31,13 +31,13 @@ class Entrance:
     front: bool
 
 
-def find_entrance(candidate: nn.Module) -> Entrance:
+def find_placement(candidate: nn.Module) -> GatePlacement:
     """The cheapest place for a gate on this candidate."""
-    return Entrance(candidate, last_norm(candidate), _passes_scale(candidate))
+    return GatePlacement(candidate, last_norm(candidate), _passes_scale(candidate))
 
 
 @dataclass(frozen=True)
-class Passage:
+class ActiveCandidate:
     """One active candidate in one step: its index, its gate (None: no gradient wanted) and the weight's value."""
 
     index: int
@@ -45,18 +45,18 @@ class Passage:
     value: float
     _gammas: dict[int, Tensor] = field(default_factory=dict)
 
-    def run(self, entrance: Entrance, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run(self, placement: GatePlacement, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """w O(x)."""
-        candidate = entrance.candidate
+        candidate = placement.candidate
         if self.gate is None and self.value == 1:
             return candidate(*args, **kwargs)
         if self.value == 0:
             return self._run_without_graph(candidate, args, kwargs)
         if self.gate is None:
             return map_tensors(lambda leaf: leaf * self.value, candidate(*args, **kwargs))
-        if entrance.norm is not None and self.value > 0:
-            return self._run_scaled(entrance.norm, candidate, args, kwargs)
-        if entrance.front and self.value > 0 and len(args) == 1 and isinstance(args[0], Tensor):
+        if placement.norm is not None and self.value > 0:
+            return self._run_scaled(placement.norm, candidate, args, kwargs)
+        if placement.front and self.value > 0 and len(args) == 1 and isinstance(args[0], Tensor):
             return candidate(self._weigh(args[0]), **kwargs)
         return map_tensors(self._weigh, candidate(*args, **kwargs))
 
@@ -108,7 +108,7 @@ class Route:
     gated: whether the slopes of the weights were asked for, by gates here or moved elsewhere.
     """
 
-    passages: tuple[Passage, ...]
+    candidates_run: tuple[ActiveCandidate, ...]
     gated: bool
     shift: Tensor | None = None
     reached: bool = False
@@ -119,7 +119,7 @@ class Route:
 
 
 @dataclass
-class Junction:
+class Slot:
     """Where tied choices look up what to run; one object, so that setting it once sets it for all of them."""
 
     route: Route | None = None
@@ -132,7 +132,7 @@ class Node:
     makers: tuple[int, ...]
     readers: tuple[int, ...]
 
-    def spare_a_gate(self, gates: list[Tensor | None]) -> None:
+    def fold_gate(self, gates: list[Tensor | None]) -> None:
         """Do without the last reader's gate, where all readers pass a scale on. No output or slope changes.
 
         Reader r takes in w_r x with x = sum over the makers m of v_m O_m. With v_m w_last for every v_m, and

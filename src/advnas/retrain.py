@@ -10,11 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from advnas.checkpoint import Checkpoints
+from advnas.arguments import check_count
 from advnas.randomness import seed_of
-from advnas.restoring import blank_step, put_optimizer, take_over
-from advnas.search import PAPER_WEIGHTS, NonFiniteLoss, OptimizerOf, check_count, cosine
-from advnas.tasks import Task, mean_over
+from advnas.records.checkpoints import Checkpoints
+from advnas.records.restoring import blank_step, put_optimizer, take_over
+from advnas.search import PAPER_WEIGHTS, NonFiniteLoss, OptimizerOf, cosine
+from advnas.task import Task, mean_over
 
 Score = Callable[[nn.Module], float]
 

@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from advnas.architecture import Architecture, Draw
 from advnas.choice import Choice, Zero
-from advnas.gates import Node, Passage, Route
+from advnas.gates import ActiveCandidate, Node, Route
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class Run:
+class Trace:
     """What happened while a draw was running."""
 
     routes: tuple[Route, ...]
@@ -60,7 +60,7 @@ class SearchSpace:
         self.shared, self.owned = _owners(model, self.decisions)
         for decision in self.decisions:
             for choice in decision.choices:
-                choice.junction = decision.choices[0].junction
+                choice.slot = decision.choices[0].slot
                 choice.prepare()
         self._nodes = _find_nodes(self.decisions)
         self._passing = {
@@ -113,23 +113,23 @@ class SearchSpace:
         return chosen
 
     @contextmanager
-    def running(self, what: Draw | Mapping[str, str]) -> Iterator[Run]:
+    def running(self, what: Draw | Mapping[str, str]) -> Iterator[Trace]:
         """While this is open, the model computes one draw, or one architecture.
 
         with space.running(architecture):
             prediction = model(x)
         """
         draw = what if isinstance(what, Draw) else Draw.bare(self.one_hot(what))
-        run = Run(self._routes(draw))
-        junctions = [decision.choices[0].junction for decision in self.decisions]
-        before = [junction.route for junction in junctions]
-        for junction, route in zip(junctions, run.routes, strict=True):
-            junction.route = route
+        run = Trace(self._routes(draw))
+        slots = [decision.choices[0].slot for decision in self.decisions]
+        before = [slot.route for slot in slots]
+        for slot, route in zip(slots, run.routes, strict=True):
+            slot.route = route
         try:
             yield run
         finally:
-            for junction, earlier in zip(junctions, before, strict=True):
-                junction.route = earlier
+            for slot, earlier in zip(slots, before, strict=True):
+                slot.route = earlier
 
     def _routes(self, draw: Draw) -> tuple[Route, ...]:
         """One scalar gate for each active candidate, cut out once a step and shared by all tied choices."""
@@ -140,13 +140,15 @@ class SearchSpace:
         gates: list[Tensor | None] = list(weights[active].unbind()) if gated else [None] * len(draw.places)
         if gated and draw.one_hot and len(draw.places) == len(self):
             for node in self.scalable_nodes(draw):
-                node.spare_a_gate(gates)
+                node.fold_gate(gates)
         values = draw.weights.tolist()
-        passages: list[list[Passage]] = [[] for _ in self.decisions]
+        candidates_run: list[list[ActiveCandidate]] = [[] for _ in self.decisions]
         for (row, column), gate in zip(draw.places, gates, strict=True):
-            passages[row].append(Passage(column, gate, values[row][column]))
+            candidates_run[row].append(ActiveCandidate(column, gate, values[row][column]))
         shifts = (weights * ~active).sum(-1).unbind() if draw.constants else itertools.repeat(None)
-        return tuple(Route(tuple(found), gated, shift) for found, shift in zip(passages, shifts, strict=False))
+        return tuple(
+            Route(tuple(found), gated, shift) for found, shift in zip(candidates_run, shifts, strict=False)
+        )
 
     def scalable_nodes(self, draw: Draw) -> list[Node]:
         """The nodes between decisions whose readers, as drawn, all pass a scale on. draw: of one architecture."""
@@ -180,15 +182,15 @@ class SearchSpace:
 
     def parameters(self, draw: Draw) -> list[nn.Parameter]:
         """The trainable weights that a draw can touch: those of its active candidates, and the shared ones."""
-        holdings = self._holdings(draw)
-        weights = dict.fromkeys(weight for holding in holdings for weight in holding.weights)
+        ownerships = self._ownerships(draw)
+        weights = dict.fromkeys(weight for holding in ownerships for weight in holding.weights)
         return [weight for weight in weights if weight.requires_grad]
 
     def norms(self, draw: Draw) -> list[_NormBase]:
         """The normalisations on a draw's path that keep running statistics."""
-        return [norm for holding in self._holdings(draw) for norm in holding.norms if norm.track_running_stats]
+        return [norm for holding in self._ownerships(draw) for norm in holding.norms if norm.track_running_stats]
 
-    def _holdings(self, draw: Draw) -> list["Holding"]:
+    def _ownerships(self, draw: Draw) -> list["Ownership"]:
         return [self.shared, *(self.owned[tuple(place)] for place in draw.places)]
 
     def mismatch(self, attempt: Callable[[], object]) -> str | None:
@@ -283,29 +285,31 @@ def _find_nodes(decisions: tuple[Decision, ...]) -> list[Node]:
 
 
 @dataclass(frozen=True)
-class Holding:
+class Ownership:
     """What belongs to one candidate of a decision, or to none: weights, and normalisation layers."""
 
     weights: list[nn.Parameter] = field(default_factory=list)
     norms: list[_NormBase] = field(default_factory=list)
 
 
-def _owners(model: nn.Module, decisions: tuple[Decision, ...]) -> tuple[Holding, dict[tuple[int, ...], Holding]]:
+def _owners(
+    model: nn.Module, decisions: tuple[Decision, ...]
+) -> tuple[Ownership, dict[tuple[int, ...], Ownership]]:
     """Sort the layers: shared ones, and those of each (decision, candidate).
 
     What lies in a choice inside a candidate belongs to the inner choice alone.
     """
     row_of = {choice: row for row, decision in enumerate(decisions) for choice in decision.choices}
-    shared = Holding()
-    owned: dict[tuple[int, ...], Holding] = {}
+    shared = Ownership()
+    owned: dict[tuple[int, ...], Ownership] = {}
 
-    def visit(module: nn.Module, owner: Holding) -> None:
+    def visit(module: nn.Module, owner: Ownership) -> None:
         owner.weights.extend(module.parameters(recurse=False))
         if isinstance(module, _NormBase):
             owner.norms.append(module)
         if isinstance(module, Choice):
             for column, candidate in enumerate(module.candidates):
-                visit(candidate, owned.setdefault((row_of[module], column), Holding()))
+                visit(candidate, owned.setdefault((row_of[module], column), Ownership()))
         else:
             for child in module.children():
                 visit(child, owner)

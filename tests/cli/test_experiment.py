@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from advnas import __version__, strategies
-from advnas.benchmarks import nasbench201
-from advnas.experiments import cifar10
-from advnas.experiments.cifar10 import PRESETS
+from advnas.paper import cifar10
+from advnas.paper.cifar10 import PRESETS
 from advnas.spaces import SPACES
+from advnas.tables import nasbench201
 from advnas.tasks.cifar10 import Images
 
 TINY = ["experiment", "toy", "--preset", "quick", "--iterations", "20", "--seeds", "2"]

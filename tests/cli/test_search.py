@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from advnas.checkpoint import read_journal
-from advnas.studies.runs import read_results
+from advnas.records.journal import read_journal
+from advnas.studies.run import read_results
 
 HERE = Path(__file__).parent
 QUICK = ["--epochs", "3", "--seeds", "2", "--jobs", "1"]
@@ -123,10 +123,10 @@ torch.save(output, "output.pt")
 def test_exported_files_agree_with_the_searched_network_where_there_is_no_advnas(
     to, weights, digits, here, monkeypatch
 ):
-    from advnas.checkpoint import load_checkpoint
-    from advnas.derive import evaluating, settle_norms
-    from advnas.experiments.images import digits as make_search
+    from advnas.answers.batch_norm import evaluating, reestimate_batch_norm
     from advnas.randomness import seed_of
+    from advnas.records.checkpoints import load_checkpoint
+    from advnas.studies.images import digits as make_search
 
     folder, _ = digits
     monkeypatch.chdir(folder)
@@ -147,7 +147,7 @@ def test_exported_files_agree_with_the_searched_network_where_there_is_no_advnas
         search.model.load_state_dict(load_checkpoint(where / "searched.pt"))
         with search.space.running(evaluation["architecture"]), torch.random.fork_rng():
             torch.manual_seed(seed_of(1, 4))
-            settle_norms(search.model, task.training, task.loss)
+            reestimate_batch_norm(search.model, task.training, task.loss)
             with evaluating(search.model):
                 expected = search.model(x)
     torch.save(x, "example.pt")

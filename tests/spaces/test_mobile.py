@@ -2,14 +2,7 @@ import pytest
 import torch
 
 from advnas import SearchSpace, Zero
-from advnas.spaces.mobile import (
-    SMALL_IMAGES,
-    STAGES,
-    Layer,
-    MobileNetwork,
-    many_candidates,
-    mobile_candidates,
-)
+from advnas.spaces.mobile import SMALL_IMAGES, STAGES, Layer, MobileNetwork, many_candidates, mobile_candidates
 from advnas.testing import check_space
 
 MOBILENET_V2 = ((24, 2, 2), (32, 3, 2), (64, 4, 2), (96, 3, 1), (160, 3, 2), (320, 1, 1))

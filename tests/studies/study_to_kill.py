@@ -11,11 +11,11 @@ from pathlib import Path
 
 import torch
 
-from advnas.experiments.cifar10 import PRESETS, Cifar10, loss_at
-from advnas.experiments.experiment import TwoStreams
+from advnas.paper.cifar10 import PRESETS, Cifar10, loss_at
 from advnas.randomness import generator
 from advnas.studies.engines import Processes, Ray
 from advnas.studies.execute import execute, plan
+from advnas.studies.study import TwoStreams
 from advnas.tasks.cifar10 import Images
 from advnas.tasks.image_stream import ImageStream
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from advnas.experiments.cifar10 import PRESETS, Cifar10
+from advnas.paper.cifar10 import PRESETS, Cifar10
 from advnas.studies import execute as module
 from advnas.studies.engines import Ray, _pass_on
 from advnas.studies.execute import RunsFailed, execute, plan

@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from advnas.experiments.cifar10 import PRESETS, Cifar10
+from advnas.paper.cifar10 import PRESETS, Cifar10
 from advnas.studies import execute as module
 from advnas.studies.execute import Job, RunsFailed, execute, plan
-from advnas.studies.runs import run_folder, warmup_file
+from advnas.studies.run import run_folder, warmup_file
 
 EXPERIMENT = Cifar10(PRESETS["quick"], Path("nowhere"))
 

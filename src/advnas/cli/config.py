@@ -9,8 +9,8 @@ from datetime import date, time
 from pathlib import Path
 from typing import Any
 
+from advnas.arguments import nearest
 from advnas.cli.commands import Search
-from advnas.spelling import nearest
 
 _NOT_IN_FILES = {"config", "resume", "json", "plan"}
 _COUNTS = {"epochs", "warmup", "retrain_epochs", "seed", "seeds", "jobs", "processes"}

@@ -11,8 +11,8 @@ def query_benchmark(query: Query) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from advnas.benchmarks import nasbench201
-    from advnas.data_folder import data_folder
+    from advnas.tables import nasbench201
+    from advnas.tasks.data_folder import data_folder
 
     table = nasbench201.load(nasbench201.find(data_folder(query.data_folder)))
     found = nasbench201.query(table, query.cell, query.dataset)
@@ -33,7 +33,7 @@ def show_data(folder: Path | None) -> None:
     import rich
     from rich.table import Table
 
-    from advnas.data_folder import data_folder
+    from advnas.tasks.data_folder import data_folder
     from advnas.tasks.downloads import status
 
     where = data_folder(folder)
@@ -48,7 +48,7 @@ def get_data(wanted: DataGet) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-    from advnas.data_folder import data_folder
+    from advnas.tasks.data_folder import data_folder
     from advnas.tasks.downloads import get
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())

@@ -11,20 +11,20 @@ from advnas.cli.commands import Cifar10, Ptb, Report, Toy
 from advnas.cli.progress import study_progress, toy_progress
 
 if TYPE_CHECKING:
-    from advnas.benchmarks.nasbench201 import Table
-    from advnas.experiments.experiment import Experiment as Study
-    from advnas.experiments.toy import ToySettings
+    from advnas.paper.toy import ToySettings
     from advnas.reports.tables import Curves
     from advnas.studies.engines import Engine
+    from advnas.studies.study import Experiment as Study
+    from advnas.tables.nasbench201 import Table
 
 
 def run_study(study: Cifar10 | Ptb) -> None:
     """Run what is missing, then show every run."""
     from advnas import strategies
-    from advnas.data_folder import data_folder
-    from advnas.search import check_count
+    from advnas.arguments import check_count
     from advnas.studies.execute import execute, plan
-    from advnas.studies.results import claim_folder
+    from advnas.studies.folder import claim_folder
+    from advnas.tasks.data_folder import data_folder
 
     data = data_folder(study.data_folder).resolve()
     experiment, defaults, count = _experiment_of(study, data)
@@ -52,7 +52,7 @@ def run_study(study: Cifar10 | Ptb) -> None:
 
 def _engine(study: Cifar10 | Ptb) -> "Engine | None":
     """Where the runs happen; None: one after the other in this process."""
-    from advnas.search import check_count
+    from advnas.arguments import check_count
     from advnas.studies.engines import Processes, Ray
 
     jobs = None if study.jobs is None else check_count("--jobs", study.jobs)
@@ -67,7 +67,7 @@ def _engine(study: Cifar10 | Ptb) -> "Engine | None":
 
 def _experiment_of(study: Cifar10 | Ptb, data: Path) -> "tuple[Study, Sequence[str], int]":
     """The experiment, the strategies it compares, and over how many seeds."""
-    from advnas.experiments import cifar10, ptb
+    from advnas.paper import cifar10, ptb
 
     if isinstance(study, Ptb):
         return ptb.Ptb(ptb.PRESETS[study.preset], data), ptb.STRATEGIES, ptb.SEEDS[study.preset]
@@ -92,8 +92,8 @@ def _show_settings(title: str, experiment: "Study", names: Sequence[str], seeds:
 
 def _show_cells(folder: Path, data: Path, *, as_json: bool) -> None:
     """Every finished run: its cells, and what they are worth where the benchmark's table is at hand."""
-    from advnas.benchmarks import nasbench201
-    from advnas.studies.runs import read_results
+    from advnas.studies.run import read_results
+    from advnas.tables import nasbench201
 
     known = _known_accuracies(data)
     rows = []
@@ -111,7 +111,7 @@ def _show_cells(folder: Path, data: Path, *, as_json: bool) -> None:
 
 def _show_evaluations(folder: Path, *, as_json: bool) -> None:
     """Every finished run: its cell and what it was worth after retraining."""
-    from advnas.studies.runs import read_results
+    from advnas.studies.run import read_results
 
     rows, columns = [], list[str]()
     for result in read_results(folder):
@@ -151,9 +151,9 @@ def write_study_report(report: Report) -> None:
 
         print(f"wrote {write_events(report.folder)}")
         return
-    from advnas.data_folder import data_folder
     from advnas.reports.page import write_report
     from advnas.reports.study import read_study
+    from advnas.tasks.data_folder import data_folder
 
     of_cells = read_study(report.folder).experiment == "cifar10"
     known = _known_accuracies(data_folder(report.data_folder)) if of_cells else None
@@ -164,7 +164,7 @@ def write_study_report(report: Report) -> None:
 
 
 def _known_accuracies(data: Path) -> "Table | None":
-    from advnas.benchmarks import nasbench201
+    from advnas.tables import nasbench201
 
     try:
         return nasbench201.load(nasbench201.find(data))
@@ -175,9 +175,9 @@ def _known_accuracies(data: Path) -> "Table | None":
 def run_toy_study(toy: Toy) -> None:
     """Run what is missing, then show and keep everything."""
     from advnas import strategies
-    from advnas.experiments.toy import PRESETS, are_losses, curves_of, run_toy
-    from advnas.search import check_count
-    from advnas.studies.results import Results, load_results, provenance
+    from advnas.arguments import check_count
+    from advnas.paper.toy import PRESETS, are_losses, curves_of, run_toy
+    from advnas.studies.folder import Results, load_results, provenance
 
     check_count("--seeds", 1 if toy.seeds is None else toy.seeds)
     check_count("--iterations", 1 if toy.iterations is None else toy.iterations)
@@ -219,7 +219,7 @@ def _present(toy: Toy, settings: "ToySettings", curves: "Curves") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from advnas.checkpoint import write_atomically
+    from advnas.records.files import write_atomically
     from advnas.reports.tables import TOY_HEADER, toy_csv, toy_rows
 
     console = Console(stderr=toy.json)

@@ -104,6 +104,6 @@ def list_spaces() -> None:
 
 def print_theory() -> None:
     """The figures of docs/theory.md."""
-    from advnas.testing.theory_report import report
+    from advnas.paper.theory import report
 
     print(report())

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from advnas.experiments.experiment import Experiment as Study
-    from advnas.experiments.toy import ToySearch, ToySettings
+    from advnas.paper.toy import ToySearch, ToySettings
     from advnas.studies.execute import Job, Status
+    from advnas.studies.study import Experiment as Study
 
     OnIteration = Callable[[int, dict[str, ToySearch]], object]
     OnDone = Callable[[Job], object]

@@ -10,25 +10,25 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from advnas.arguments import nearest
 from advnas.cli.commands import Export, Retrain, Search
 from advnas.cli.config import completed, written
 from advnas.cli.progress import study_progress
-from advnas.spelling import nearest
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     import advnas
-    from advnas.experiments.entry import EntryExperiment
-    from advnas.experiments.experiment import Experiment
-    from advnas.preflight import Plan
     from advnas.reports.study import Run, Study
     from advnas.reports.verdict import Remark
+    from advnas.search.plan import Plan
     from advnas.studies.execute import Job
+    from advnas.studies.own_network import EntryExperiment
+    from advnas.studies.study import Experiment
 
 _BUILT_IN = {
-    "digits": ("advnas.experiments.images:digits", 60),
-    "cifar10": ("advnas.experiments.images:cifar10_images", 24),
+    "digits": ("advnas.studies.images:digits", 60),
+    "cifar10": ("advnas.studies.images:cifar10_images", 24),
 }
 _ASKED = "search.toml"  # in a search's folder: what it was asked for
 _TASKS = (*_BUILT_IN, "penn_treebank")
@@ -37,8 +37,8 @@ _TASKS = (*_BUILT_IN, "penn_treebank")
 def run_search(asked: Search) -> None:
     """Search, retrain and judge, for some seeds, and the same for random search; then a table and a report."""
     from advnas import strategies
-    from advnas.processes import launched
-    from advnas.search import check_count
+    from advnas.arguments import check_count
+    from advnas.parallel.launch import launched
     from advnas.studies.execute import plan
 
     asked, options = completed(asked, asked.config, {})
@@ -66,8 +66,8 @@ def run_search(asked: Search) -> None:
 
 
 def _claim(folder: Path, experiment: "Experiment", asked: Search, options: Mapping[str, Any]) -> None:
-    from advnas.checkpoint import write_atomically
-    from advnas.studies.results import claim_folder
+    from advnas.records.files import write_atomically
+    from advnas.studies.folder import claim_folder
 
     claim_folder(folder, experiment.name, experiment.settings)
     write_atomically(folder / _ASKED, written(asked, options))
@@ -75,8 +75,8 @@ def _claim(folder: Path, experiment: "Experiment", asked: Search, options: Mappi
 
 def _processes(asked: Search) -> int:
     """How many do a search together: as many as were asked for, or as torchrun has started."""
-    from advnas.processes import launched
-    from advnas.search import check_count
+    from advnas.arguments import check_count
+    from advnas.parallel.launch import launched
 
     started = int(os.environ["WORLD_SIZE"]) if launched() else 1
     processes = check_count("--processes", started if asked.processes is None else asked.processes)
@@ -95,7 +95,8 @@ def _processes(asked: Search) -> int:
 
 def _carry_out(asked: Search, experiment: "Experiment", jobs: "list[Job]", folder: Path, at_once: int) -> bool:
     """Do all runs, in the way that was asked for; whether it is this process's turn to show them."""
-    from advnas.processes import RankGone, launched, spawn
+    from advnas.parallel.group import RankGone
+    from advnas.parallel.launch import launched, spawn
     from advnas.search import SearchStopped
     from advnas.studies.engines import Processes
     from advnas.studies.execute import execute
@@ -121,12 +122,12 @@ def _carry_out(asked: Search, experiment: "Experiment", jobs: "list[Job]", folde
 
 def _take_part(experiment: "Experiment", jobs: "list[Job]", folder: Path) -> int:
     """Be one of several processes that do all runs together; its rank. Rank 0 writes the folder and tells."""
-    from advnas.processes import joined
+    from advnas.parallel.launch import joined
     from advnas.studies.execute import execute
-    from advnas.studies.results import claim_folder
+    from advnas.studies.folder import claim_folder
 
     with joined() as group:
-        group.first_does(partial(claim_folder, folder, experiment.name, experiment.settings))
+        group.on_rank_zero(partial(claim_folder, folder, experiment.name, experiment.settings))
         claim_folder(folder, experiment.name, experiment.settings)
         telling = study_progress(experiment, jobs, folder) if group.rank == 0 else nullcontext()
         with telling as on_done:
@@ -140,7 +141,7 @@ def _show_plan(
     from rich.console import Console
     from rich.table import Table
 
-    from advnas.weights.sizes import format_size
+    from advnas.arguments import format_size
 
     plan = search.plan(experiment.make_data(seed).losses(search)[0])
     length = experiment.length
@@ -169,7 +170,7 @@ def _show_plan(
 
 
 def _told(peak: int, plan: "Plan") -> str:
-    from advnas.weights.sizes import format_size
+    from advnas.arguments import format_size
 
     fits = {True: "fits", False: "does not fit", None: "cannot tell whether it fits"}[plan.fits(peak)]
     return f"{format_size(peak)}: {fits}"
@@ -191,8 +192,8 @@ def _experiment(asked: Search, options: Mapping[str, Any]) -> "Experiment":
 
 
 def _entry_experiment(asked: Search, options: Mapping[str, Any]) -> "Experiment":
-    from advnas.experiments.entry import EntryExperiment, EntrySettings
-    from advnas.search import check_count
+    from advnas.arguments import check_count
+    from advnas.studies.own_network import EntryExperiment, EntrySettings
 
     entry, epochs = (asked.entry, 60) if asked.entry is not None else _BUILT_IN[asked.task or "digits"]
     epochs = epochs if asked.epochs is None else check_count("--epochs", asked.epochs)
@@ -211,8 +212,8 @@ def _entry_experiment(asked: Search, options: Mapping[str, Any]) -> "Experiment"
 
 
 def _penn_treebank(asked: Search, options: Mapping[str, Any]) -> "Experiment":
-    from advnas.data_folder import data_folder
-    from advnas.experiments.ptb import PRESETS, Ptb
+    from advnas.paper.ptb import PRESETS, Ptb
+    from advnas.tasks.data_folder import data_folder
 
     for name in ("warmup", "device", "precision"):
         if getattr(asked, name) is not None:
@@ -237,7 +238,7 @@ def _meant(wrong: str, right: Sequence[str]) -> str:
 
 def _folder(asked: Search) -> Path:
     """The one that was asked for, or the next below runs/; with --resume, the last."""
-    from advnas.processes import launched, restarts
+    from advnas.parallel.launch import launched, restarts
 
     if asked.folder is None and launched():
         raise ValueError("torchrun's processes must know where to meet. Add --folder F.")
@@ -310,7 +311,7 @@ def _print_remarks(console: "Console", remarks: "Sequence[Remark]") -> None:
 
 def _print_traffic(console: "Console", folder: Path, strategy: str) -> None:
     """What several processes told each other in a step, as a mean over the strategy's runs."""
-    from advnas.studies.runs import read_results
+    from advnas.studies.run import read_results
 
     results = [result for result in read_results(folder) if result["strategy"] == strategy]
     traffic = [result["traffic"] for result in results if "traffic" in result]
@@ -373,9 +374,9 @@ class _Answer:
 
 
 def _answer(folder: Path, run: str | None) -> _Answer:
-    from advnas.experiments.entry import EntryExperiment, EntrySettings
     from advnas.reports.study import read_study
-    from advnas.studies.results import read_settings
+    from advnas.studies.folder import read_settings
+    from advnas.studies.own_network import EntryExperiment, EntrySettings
 
     study = read_study(folder)
     if study.experiment != EntryExperiment.name:
@@ -392,8 +393,8 @@ def _answer(folder: Path, run: str | None) -> _Answer:
 
 def export_answer(asked: Export) -> None:
     """Build the answer with its weights, write it, and tell how far it is from the network."""
-    from advnas.experiments.entry import example_inputs
     from advnas.export import export
+    from advnas.studies.own_network import example_inputs
 
     found = _answer(asked.folder, asked.run)
     where = found.folder / "runs" / found.run.name / "evaluation"
@@ -413,8 +414,8 @@ def export_answer(asked: Export) -> None:
 
 def retrain_answer(asked: Retrain) -> None:
     """Train the answer from scratch and judge it."""
-    from advnas.checkpoint import write_atomically
-    from advnas.search import check_count
+    from advnas.arguments import check_count
+    from advnas.records.files import write_atomically
 
     found = _answer(asked.folder, asked.run)
     assert found.run.evaluation is not None

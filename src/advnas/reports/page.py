@@ -6,7 +6,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from advnas.checkpoint import write_atomically
+from advnas.records.files import write_atomically
 from advnas.reports import cells, figures
 from advnas.reports.study import Accuracies, Measure, Run, Study, judge, read_study
 from advnas.reports.tables import (

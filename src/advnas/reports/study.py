@@ -9,9 +9,10 @@ import cattrs
 from cattrs.gen import make_dict_structure_fn
 
 from advnas import strategies
-from advnas.checkpoint import parse_json, read_journal
-from advnas.experiments.entry import EntryExperiment
-from advnas.experiments.ptb import BY_PROCESS_BEST, Ptb
+from advnas.paper.ptb import BY_PROCESS_BEST, Ptb
+from advnas.records.files import parse_json
+from advnas.records.journal import read_journal
+from advnas.studies.own_network import EntryExperiment
 
 Cell = Mapping[str, str]
 TakenBy = Literal["argmax", "process best"]

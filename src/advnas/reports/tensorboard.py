@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from advnas.checkpoint import read_journal
+from advnas.records.journal import read_journal
 from advnas.reports.study import read_study
 
 

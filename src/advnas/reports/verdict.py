@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from advnas.checkpoint import read_journal
+from advnas.records.journal import read_journal
 from advnas.reports.study import Accuracies, Measure, Run, Study, judge
 
 _UNDECIDED = 0.1  # an operation that is less than this more likely than the next has not won

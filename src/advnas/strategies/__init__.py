@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from advnas.spelling import did_you_mean
+from advnas.arguments import did_you_mean
 from advnas.strategies.advantage import Advantage
 from advnas.strategies.darts import Darts
 from advnas.strategies.enas import Enas

@@ -10,7 +10,7 @@ from typing import Any, Protocol, Self
 
 import torch
 
-from advnas.processes import die_with
+from advnas.parallel.launch import die_with
 
 Work = Callable[..., None]
 

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from advnas.data_folder import data_folder
 from advnas.randomness import generator
+from advnas.tasks.data_folder import data_folder
 
 ARCHIVE = "cifar-10-binary.tar.gz"
 SPLIT = "cifar-split.json"

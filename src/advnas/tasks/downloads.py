@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from advnas.spelling import nearest
+from advnas.arguments import nearest
 from advnas.tasks import cifar10
 
 OnProgress = Callable[[int, int | None], None]  # bytes that are here, and bytes of the whole where that is known

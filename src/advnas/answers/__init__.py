@@ -1,0 +1,1 @@
+"""What a search says at the end: proposals, their ranking, and statistics of BatchNorm."""

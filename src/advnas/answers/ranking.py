@@ -1,0 +1,118 @@
+"""From theta to a network: rank architectures by their inherited weights, and make a derived one fit for use."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from advnas.answers.batch_norm import batch_statistics
+from advnas.architecture import Architecture
+from advnas.arguments import check_count
+from advnas.distribution import Distribution
+from advnas.randomness import generator, seed_of
+from advnas.search import Search
+from advnas.task import mean_over
+
+Source = Literal["argmax", "process best", "draw"]
+
+
+@dataclass(frozen=True)
+class Scored:
+    """An architecture on inherited weights. score: its mean loss, the lower the better. source: who proposed it."""
+
+    architecture: Architecture
+    score: float
+    source: Source
+
+
+def evaluated(
+    search: Search,
+    batches: Iterable[Any],
+    loss: Callable[[nn.Module, Any], Tensor],
+    *,
+    count: int = 16,
+    seed: int = 0,
+) -> list[Scored]:
+    """Score architectures on all the validation data with the weights they inherit, best first.
+
+    batches: validation minibatches, read once for every architecture; score is the mean over them.
+    loss: the scalar loss of a module on a minibatch, such as `task.loss`.
+    count: how many different architectures, or all there are. The most likely one and the best of the search
+        process are always among them; the others are drawn from theta.
+    seed: of the draws, and of what is random in the data or the loss, which is the same for every architecture.
+
+    Modules are in evaluation mode, but normalise with the statistics of the batch: running statistics, where the
+    search kept any, are those of all paths together, and this is how theta was trained. It takes one pass; a module
+    that is to be used afterwards needs `reestimate_batch_norm`. The search is left exactly as it was.
+    """
+    check_count("count", count)
+    if isinstance(batches, Iterator):
+        raise ValueError(
+            f"Every architecture is run on all the batches, and a {type(batches).__name__} can be read only once. "
+            "Pass a list or a DataLoader."
+        )
+    proposals = _proposals(search, count, generator(seed, 0))
+    scored = [
+        Scored(architecture, _mean_loss(search.derive(architecture), batches, loss, seed_of(seed, 1)), source)
+        for architecture, source in proposals.items()
+    ]
+    return sorted(scored, key=lambda one: math.inf if math.isnan(one.score) else one.score)
+
+
+def _proposals(search: Search, count: int, random: torch.Generator) -> dict[Architecture, Source]:
+    proposals: dict[Architecture, Source] = {search.argmax(): "argmax"}
+    if search.process_best is not None:
+        proposals.setdefault(search.process_best.architecture, "process best")
+    for chosen in draw_different(search.distribution, count, random):
+        if len(proposals) < count:
+            proposals.setdefault(search.space.architecture(chosen), "draw")
+    return proposals
+
+
+def _mean_loss(
+    module: nn.Module, batches: Iterable[Any], loss: Callable[[nn.Module, Any], Tensor], seed: int
+) -> float:
+    devices = {weight.device for weight in module.parameters() if weight.device.type == "cuda"}
+    with torch.random.fork_rng(devices=list(devices)), batch_statistics(module):
+        torch.manual_seed(seed)
+        return mean_over(module, batches, lambda module, batch: _number(loss(module, batch)))
+
+
+def _number(loss: Tensor) -> float:
+    if not isinstance(loss, Tensor) or loss.dim() != 0:
+        raise ValueError(
+            f"The loss must be a tensor with one number, got {getattr(loss, 'shape', type(loss).__name__)}. "
+            "Return for example F.cross_entropy(model(x), y), or take .mean()."
+        )
+    return loss.item()
+
+
+def draw_different(distribution: Distribution, count: int, random: torch.Generator) -> Tensor:
+    """Draw from p_theta one after the other without replacement: one-hot [draws, decisions, candidates].
+
+    Gives `count` draws, or all there are, however peaked theta is; drawing until something new comes up could
+    take forever. The k largest of log p(a) + Gumbel noise are k such draws. A part of an architecture stands for
+    the largest among all that begin with it, so k parts at a time are enough (stochastic beam search, Kool et al.
+    2019, https://arxiv.org/abs/1903.06059).
+    """
+    log_p = noisy = torch.zeros(1, dtype=torch.float64)
+    chosen = torch.zeros(1, 0, distribution.logits.shape[-1])
+    for row in distribution.logits.detach().double().log_softmax(-1):
+        longer = log_p[:, None] + row
+        scores = _with_maximum(Distribution(longer).perturbed(random), noisy[:, None]).flatten()
+        places = scores.topk(min(count, int(scores.isfinite().sum()))).indices
+        log_p, noisy = longer.flatten()[places], scores[places]
+        parts, column = places // len(row), places % len(row)
+        operation = nn.functional.one_hot(column, len(row)).to(chosen.dtype)
+        chosen = torch.cat([chosen[parts], operation[:, None]], dim=1)
+    return chosen
+
+
+def _with_maximum(noisy: Tensor, maximum: Tensor) -> Tensor:
+    """Gumbel variables given each row's largest: -log(e^-maximum - e^-largest + e^-noisy), without overflow."""
+    largest = noisy.max(-1, keepdim=True).values
+    v = maximum - noisy + torch.log1p(-torch.exp(noisy - largest))
+    return maximum - v.clamp_min(0) - torch.log1p(torch.exp(-v.abs()))

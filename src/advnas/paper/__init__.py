@@ -1,0 +1,1 @@
+"""The paper's studies as data, and its theorems."""

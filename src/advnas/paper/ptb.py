@@ -1,0 +1,262 @@
+"""The recurrent cell on Penn Treebank: search, then retrain what was found."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from advnas import strategies
+from advnas.architecture import Architecture
+from advnas.arguments import check_count
+from advnas.randomness import seed_of
+from advnas.retrain import retrain
+from advnas.search import LossOf, Search
+from advnas.spaces.recurrent_cell import RecurrentCellNetwork
+from advnas.studies.study import Found, Length
+from advnas.task import Task
+from advnas.tasks import penn_treebank
+from advnas.tasks.penn_treebank import Corpus, Segments, perplexity
+
+_FRESH, _RETRAINING = range(2)  # purposes of the seeds of this study
+
+# Which answer the paper takes from whom: "according to previous studies".
+BY_PROCESS_BEST = ("reinforce", "enas", "gdas", "random")
+
+
+@dataclass(frozen=True)
+class PtbSettings:
+    """Everything that decides the outcome. The defaults are the paper's (appendix).
+
+    hidden: size of embedding and nodes. nodes: intermediate ones of the cell. tokens: how much of the training
+    text is used, all of it where None. length: of the segments that are backpropagated through. records: how many
+    an epoch, each with a checkpoint.
+    """
+
+    hidden: int = 300
+    nodes: int = 3
+    tokens: int | None = None
+    batch: int = 256
+    length: int = 35
+    dropout: float = 0.5
+    epochs: int = 30
+    retrain_epochs: int = 100
+    weight_rate: float = 20.0
+    weight_clip: float = 0.25
+    theta_rate: float = 3e-3
+    theta_betas: tuple[float, float] = (0.9, 0.999)
+    theta_clip: float = 1.0
+    controller_rate: float = 3.5e-4
+    records: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("hidden", "nodes", "batch", "length", "epochs", "retrain_epochs", "records"):
+            check_count(name, getattr(self, name))
+        if self.tokens is not None:
+            check_count("tokens", self.tokens, least=self.batch * (self.length + 1))
+
+
+_LAPTOP = PtbSettings(
+    hidden=64,
+    tokens=300_000,
+    batch=64,
+    epochs=4,
+    retrain_epochs=6,
+    theta_rate=0.05,
+    controller_rate=3.5e-3,
+    records=4,
+)
+_QUICK = replace(_LAPTOP, hidden=16, tokens=12_000, batch=16, length=20, epochs=2, retrain_epochs=2, records=2)
+PRESETS = {"quick": _QUICK, "laptop": _LAPTOP, "paper": PtbSettings()}
+SEEDS = {"quick": 1, "laptop": 3, "paper": 5}
+STRATEGIES = ("reinforce", "parsec", "proxyless", "gdas", "advantage", "random")
+
+
+@dataclass(frozen=True)
+class Ptb:
+    """The study as something that can be run, run by run. data_folder: where the texts lie."""
+
+    settings: PtbSettings
+    data_folder: Path
+
+    name: ClassVar[str] = "ptb"
+
+    @property
+    def length(self) -> Length:
+        """How long a search is; the weights and theta learn in turn from the start."""
+        return Length(len(self._segments()), self.settings.epochs, 0, self.settings.records)
+
+    def procedure(self) -> dict[str, str]:
+        """What the settings do not say, in words."""
+        return {
+            "turns": "one a segment of the training text: tokens / batch / length an epoch",
+            "in turn": "a step of the weights (SGD) and one of theta (Adam), both on the training text",
+            "learning rates": "annealed to 0 along a cosine",
+            "answer": f"the process best for {', '.join(BY_PROCESS_BEST)}; the argmax for the others",
+            "retraining": "from scratch, with the optimiser of the search; the best epoch on the validation text",
+        }
+
+    def check(self) -> None:
+        """The texts must be there and long enough."""
+        self._segments()
+
+    def make_search(self, strategy: str, seed: int) -> Search:
+        """A search of the language model, with weights that depend on the seed alone."""
+        settings = self.settings
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed_of(seed))
+            network = RecurrentCellNetwork(
+                len(self._corpus.vocabulary),
+                hidden=settings.hidden,
+                nodes=settings.nodes,
+                dropout=settings.dropout,
+            )
+        return Search(
+            network,
+            strategies.get(strategy, **self._strategy_options(strategy)),
+            steps=self.length.turns,
+            weight_optimizer=self._weight_optimizer,
+            architecture_optimizer=partial(
+                torch.optim.Adam, lr=settings.theta_rate, betas=settings.theta_betas, fused=True
+            ),
+            weight_clip=settings.weight_clip,
+            architecture_clip=settings.theta_clip,
+            seed=seed,
+        )
+
+    def make_data(self, seed: int) -> "PtbText":
+        """The training text, for the weights and for theta; the same for all seeds."""
+        return PtbText(self._segments())
+
+    def evaluate(self, strategy: str, seed: int, search: Search, folder: Path) -> dict[str, Any]:
+        """Retrain the answer from scratch; its perplexities with the weights that were best on validation text."""
+        by, architecture = answer_of(strategy, Found.by(search))
+        settings = self.settings
+        network = self.make_search("random", seed).space.derive(architecture, fresh=seed_of(seed, _FRESH))
+        corpus = self._corpus
+        outcome = retrain(
+            network,
+            Task(PtbEpoch(self._segments()), (), CarriedLoss()),
+            epochs=settings.retrain_epochs,
+            score=lambda model: perplexity(model, corpus.valid),
+            optimizer=self._weight_optimizer,
+            clip=settings.weight_clip,
+            seed=seed_of(seed, _RETRAINING),
+            folder=folder,
+        )
+        return {
+            "by": by,
+            "architecture": dict(architecture),
+            "valid_perplexity": outcome.best.score,
+            "test_perplexity": perplexity(outcome.model, corpus.test),
+            "parameters": sum(parameter.numel() for parameter in network.parameters()),
+            "best_epoch": outcome.best.number,
+        }
+
+    @property
+    def _corpus(self) -> Corpus:
+        return _read(self.data_folder)
+
+    def _segments(self) -> Segments:
+        settings = self.settings
+        return _cut(self.data_folder, settings.tokens, settings.batch, settings.length)
+
+    def _weight_optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameters, lr=self.settings.weight_rate)
+
+    def _strategy_options(self, name: str) -> dict[str, Any]:
+        """What a strategy must be told about this task."""
+        told: dict[str, dict[str, Any]] = {
+            "parsec": {"examples": self.settings.batch * self.settings.length},
+            "enas": {"learning_rate": self.settings.controller_rate},
+        }
+        return told.get(name, {})
+
+
+def answer_of(strategy: str, found: Found) -> tuple[str, Architecture]:
+    """How the paper takes a strategy's answer, and that answer."""
+    return found.answer(by_process_best=strategy in BY_PROCESS_BEST)
+
+
+@dataclass
+class PtbText:
+    """The weights and theta read the same text in turn, each with a hidden state of its own to carry along."""
+
+    segments: Segments
+    carried: dict[str, Tensor] = field(default_factory=dict)
+
+    def losses(self, search: Search) -> tuple[LossOf, Callable[[], LossOf]]:
+        """Both on training text, as in the paper."""
+        return (
+            self._loss("weights", search.weight_steps),
+            lambda: self._loss("theta", search.architecture_steps),
+        )
+
+    def state(self) -> dict[str, Any]:
+        """The hidden states."""
+        return dict(self.carried)
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on with these hidden states."""
+        if not all(isinstance(hidden, Tensor) for hidden in state.values()):
+            raise ValueError(f"the hidden states of the text should be tensors, not {state}")
+        self.carried = dict(state)
+
+    def measure(self, search: Search) -> None:
+        """Not known before the end."""
+
+    def _loss(self, reader: str, step: int) -> LossOf:
+        tokens, targets = self.segments.at(step)
+        hidden = None if self.segments.starts_epoch(step) else self.carried[reader]
+        first = True
+
+        def loss_of(model: nn.Module) -> Tensor:
+            nonlocal first
+            loss, last = model.loss(tokens, targets, hidden)  # type: ignore[operator]
+            if first:  # further passes of a step ask what would have been
+                self.carried[reader], first = last.detach(), False
+            return loss  # type: ignore[no-any-return]
+
+        return loss_of
+
+
+@dataclass(frozen=True)
+class PtbEpoch:
+    """One pass over the text: (tokens, targets, whether the text starts here)."""
+
+    segments: Segments
+
+    def __len__(self) -> int:
+        return len(self.segments)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor, bool]]:
+        for step in range(len(self.segments)):
+            yield *self.segments.at(step), step == 0
+
+
+class CarriedLoss:
+    """The loss of a segment, read with the state in which the segment before it left the model."""
+
+    def __init__(self) -> None:
+        self._hidden: Tensor | None = None
+
+    def __call__(self, model: nn.Module, batch: tuple[Tensor, Tensor, bool]) -> Tensor:
+        """batch: as `PtbEpoch` gives it."""
+        tokens, targets, starts = batch
+        loss, last = model.loss(tokens, targets, None if starts else self._hidden)  # type: ignore[operator]
+        self._hidden = last.detach()
+        return loss  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=1)
+def _read(folder: Path) -> Corpus:
+    return penn_treebank.read(folder)
+
+
+@lru_cache(maxsize=1)
+def _cut(folder: Path, tokens: int | None, batch: int, length: int) -> Segments:
+    """The training text in segments; asked for whenever somebody asks how long a search is."""
+    return Segments(_read(folder).train[:tokens], batch=batch, length=length)

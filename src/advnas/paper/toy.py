@@ -1,0 +1,166 @@
+"""The toy regression study: how fast does each strategy find the teacher when the weights are fixed?"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from advnas import strategies
+from advnas.architecture import Draw
+from advnas.arguments import check_count
+from advnas.distribution import Distribution, Theta
+from advnas.randomness import generator
+from advnas.search import update_theta
+from advnas.strategies import Feedback, Phase, State
+from advnas.strategies.random import Random
+from advnas.tasks.teacher_regression import HeldOut, Minibatch, TeacherRegression
+
+
+@dataclass(frozen=True)
+class ToySettings:
+    """Everything that decides the outcome. The defaults are the paper's."""
+
+    iterations: int = 2000
+    trials: int = 10
+    seed: int = 0
+    decisions: int = 10
+    candidates: int = 10
+    batch: int = 100
+    learning_rate: float = 0.001
+    betas: tuple[float, float] = (0.9, 0.999)
+    measure_every: int = 10
+    held_out: int = 1000
+
+    def __post_init__(self) -> None:
+        for name in ("iterations", "trials", "decisions", "candidates", "batch", "measure_every", "held_out"):
+            check_count(name, getattr(self, name))
+        check_count("seed", self.seed, least=0)
+
+    def task(self) -> TeacherRegression:
+        """The teachers and their data, from the start."""
+        return TeacherRegression(
+            trials=self.trials,
+            decisions=self.decisions,
+            candidates=self.candidates,
+            batch=self.batch,
+            seed=self.seed,
+        )
+
+    def strategy_options(self, name: str) -> dict[str, Any]:
+        """What a strategy must be told about this task."""
+        told: dict[str, dict[str, Any]] = {
+            "parsec": {"examples": self.batch},
+            "enas": {"learning_rate": self.learning_rate},
+        }
+        return told.get(name, {})
+
+
+# With 10 trials the medians are noisy; docs/results/toy.md says how the seed was chosen and what others give.
+PRESETS = {"quick": ToySettings(iterations=300, trials=3), "paper": ToySettings(seed=3)}
+
+
+Losses = list[list[float]]
+"""Test loss x 100 of the answer, [measurements][trials]."""
+
+
+def curves_of(settings: ToySettings, losses: Losses) -> dict[str, list[Any]]:
+    """Median and quartiles over the trials, and every trial's last loss; plain numbers, ready for JSON."""
+    table = torch.tensor(losses, dtype=torch.float64)
+    q25, median, q75 = (table.quantile(q, dim=1).tolist() for q in (0.25, 0.5, 0.75))
+    iterations = list(range(0, settings.iterations + 1, settings.measure_every))
+    return {"iterations": iterations, "median": median, "q25": q25, "q75": q75, "final": losses[-1]}
+
+
+def are_losses(settings: ToySettings, losses: object) -> bool:
+    """Whether something read from a file is what `run_toy` gives for one strategy."""
+    measurements = settings.iterations // settings.measure_every + 1
+    return (
+        isinstance(losses, list)
+        and len(losses) == measurements
+        and all(isinstance(row, list) and len(row) == settings.trials for row in losses)
+        and all(isinstance(loss, float) for row in losses for loss in row)
+    )
+
+
+def run_toy(
+    settings: ToySettings,
+    names: Sequence[str],
+    on_iteration: Callable[[int, "dict[str, ToySearch]"], object] | None = None,
+) -> dict[str, Losses]:
+    """Run all strategies side by side on the same teachers and minibatches.
+
+    Measures the most likely architecture, and for `random`, whose theta never moves, its process best.
+    """
+    task = settings.task()
+    searches = {name: ToySearch(name, task, settings) for name in names}
+    held_out = HeldOut(task, settings.held_out)
+    measured: dict[str, Losses] = {name: [] for name in names}
+    for iteration in range(settings.iterations + 1):
+        if iteration % settings.measure_every == 0:
+            for name, search in searches.items():
+                measured[name].append((100 * held_out.loss(search.answer())).tolist())
+        if iteration < settings.iterations:
+            minibatch = task.minibatch()
+            for search in searches.values():
+                search.step(minibatch, iteration / settings.iterations)
+        if on_iteration is not None:
+            on_iteration(iteration, searches)
+    return measured
+
+
+class ToySearch:
+    """Algorithm 1 without its weight step, for all trials of one strategy at once."""
+
+    def __init__(self, name: str, task: TeacherRegression, settings: ToySettings) -> None:
+        trials, decisions, candidates = task.shape
+        self._task = task
+        self._strategy = strategies.get(name, **settings.strategy_options(name))
+        self._theta = Theta([candidates] * decisions, batch=(trials,))
+        self._optimizer = torch.optim.Adam(self._theta.parameters, lr=settings.learning_rate, betas=settings.betas)
+        # The same noise for every strategy: those that sample alike draw alike until their thetas part.
+        self._generator = generator(settings.seed)
+        no_zeros = torch.zeros(decisions, candidates, dtype=torch.bool)
+        self._state: State = self._strategy.init(self._theta.logits().detach(), no_zeros, self._generator)
+        self._reached = torch.ones(decisions, dtype=torch.bool)
+        self._best_loss = torch.full((trials,), torch.inf)
+        self._best = Distribution(self._theta.logits()).mode()
+        self.loss = torch.full((trials,), torch.nan)
+
+    def step(self, minibatch: Minibatch, progress: float) -> None:
+        """One architecture step in every trial."""
+        logits = self._theta.logits()
+        draw = self._strategy.draw(logits, self._state, Phase.ARCHITECTURE, progress, self._generator)
+        loss = self._task.loss(draw, minibatch)
+        slope = None
+        if draw.weights.requires_grad:
+            (slope,) = torch.autograd.grad(loss.sum(), draw.weights)
+        self.loss = loss.detach()
+        feedback = Feedback(
+            loss=self.loss,
+            slope=slope,
+            reached=self._reached,
+            probe=partial(self._task.probe, minibatch=minibatch),
+            unrolled=lambda: feedback.slopes,  # the weights are fixed: a virtual step changes nothing
+        )
+        self._state, _ = update_theta(
+            self._theta, self._optimizer, self._strategy, self._state, feedback, draw, logits
+        )
+        self._remember_best(draw)
+
+    def answer(self) -> Tensor:
+        """The architecture each trial would hand over now: one-hot [trials, decisions, candidates]."""
+        if isinstance(self._strategy, Random):
+            return self._best
+        return Distribution(self._theta.logits()).mode()
+
+    def entropy(self) -> float:
+        """Mean over trials and decisions, in nats."""
+        return Distribution(self._theta.logits().detach()).entropy().mean().item()
+
+    def _remember_best(self, draw: Draw) -> None:
+        better = self.loss < self._best_loss
+        self._best_loss = torch.where(better, self.loss, self._best_loss)
+        self._best = torch.where(better[:, None, None], draw.weights.detach(), self._best)

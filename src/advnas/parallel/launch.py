@@ -1,0 +1,150 @@
+"""How the processes of one search are started and find each other."""
+
+import atexit
+import multiprocessing
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.context import SpawnProcess
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import PrefixStore, TCPStore, rendezvous  # type: ignore[attr-defined]
+
+from advnas.parallel.group import HEARTBEAT_TIMEOUT, PATIENCE, POLL, Group, RankGone
+from advnas.records.signals import StopSignals
+
+_joined: list[Group] = []
+
+
+def current() -> Group:
+    """The group that this process has joined, or one of its own."""
+    return _joined[-1] if _joined else Group()
+
+
+def launched() -> bool:
+    """Whether torchrun, or `spawn`, started this process as one of several."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
+
+
+def restarts() -> int:
+    """How often torchrun has started these processes again."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+
+@contextmanager
+def joined() -> Iterator[Group]:
+    """Meet the processes that torchrun or `spawn` started beside this one: gloo for the CPU, nccl for CUDA."""
+    shared, rank, size = next(rendezvous("env://", timeout=PATIENCE))
+    # torchrun may keep its store when it starts everybody again: what the dead left there must not be read.
+    store = PrefixStore(f"attempt {restarts()}", shared)
+    backend = "gloo"
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", rank)) % torch.cuda.device_count())
+        backend = "cpu:gloo,cuda:nccl"  # theta is small and lives on the CPU
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
+    _joined.append(Group(rank, size, PrefixStore("advnas", store)))
+    try:
+        yield _joined[-1]
+    finally:
+        _joined.pop()
+        dist.destroy_process_group()
+
+
+def spawn(work: Callable[..., object], arguments: tuple[Any, ...], count: int) -> None:
+    """Run work(*arguments) in `count` processes on this machine, as torchrun would; they call `joined`.
+
+    If one of them dies, the others get a few seconds to notice and to say so, and are ended.
+    """
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    context = multiprocessing.get_context("spawn")
+    ranks = [
+        context.Process(target=_begin, args=(work, arguments, _environment(rank, count, store.port), os.getpid()))
+        for rank in range(count)
+    ]
+    for process in ranks:
+        process.start()
+    try:
+        with StopSignals() as signals:
+            _watch(ranks, signals)
+    finally:
+        for process in ranks:
+            process.kill()
+            process.join()
+    if signals.requested:
+        raise KeyboardInterrupt("The processes were stopped.")
+    failed = {rank: process.exitcode for rank, process in enumerate(ranks) if process.exitcode}
+    if failed:
+        first = min(failed, key=lambda rank: (failed[rank] or 0, rank))  # who was killed, rather than who noticed
+        raise RankGone(f"Rank {first} of {count} ended {_how(failed[first])}, and the others with it.")
+
+
+def _watch(ranks: list[SpawnProcess], signals: StopSignals) -> None:
+    """Until all are done, or one has failed and the others had time to notice. A signal is passed on to them."""
+    told, deadline = False, None
+    while any(process.is_alive() for process in ranks):
+        if signals.requested and not told:
+            told = True
+            for process in ranks:
+                process.terminate()
+        if deadline is None and any(process.exitcode for process in ranks):
+            deadline = time.monotonic() + 3 * HEARTBEAT_TIMEOUT
+        if deadline is not None and time.monotonic() > deadline:
+            return
+        time.sleep(POLL)
+
+
+def _environment(rank: int, size: int, port: int) -> dict[str, str]:
+    """What torchrun tells a process."""
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(size),
+        "LOCAL_WORLD_SIZE": str(size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",  # the store outlives any rank
+    }
+
+
+def _begin(
+    work: Callable[..., object], arguments: tuple[Any, ...], environment: dict[str, str], parent: int
+) -> None:
+    os.environ.update(environment)
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // int(environment["LOCAL_WORLD_SIZE"])))
+    die_with(parent)
+    code = 0
+    try:
+        work(*arguments)
+    except (ValueError, OSError) as error:
+        print(f"advnas, rank {environment['RANK']}: {error}", file=sys.stderr)
+        code = 2
+    except KeyboardInterrupt:
+        code = 130
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Not sys.exit: threads of torch that are still there when the interpreter is taken down may block or abort it.
+    os._exit(code)
+
+
+def die_with(parent: int) -> None:
+    """End this process when its parent does.
+
+    A study that was killed may be started again at once: nobody else may still be writing into its folder.
+    """
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _how(code: int | None) -> str:
+    return f"by signal {-code}" if code is not None and code < 0 else f"with exit code {code}"

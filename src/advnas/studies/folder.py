@@ -1,0 +1,131 @@
+"""A study's results in one file: what was asked, what came out, and the machine and command that made it."""
+
+import json
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import cattrs
+import torch
+
+from advnas.records.files import parse_json, write_atomically
+
+Settings = TypeVar("Settings")
+
+_strict = cattrs.Converter(forbid_extra_keys=True)
+# What comes of content that is of another form; cattrs asks anything at all for its keys.
+_MISFITS = (ValueError, KeyError, TypeError, AttributeError, cattrs.BaseValidationError)
+
+
+@dataclass(frozen=True)
+class Results(Generic[Settings]):
+    """rows[name]: whatever one method of the study yields, as plain numbers. provenance: how it was made."""
+
+    settings: Settings
+    rows: Mapping[str, list[Any]]
+    provenance: Mapping[str, Mapping[str, str]]
+
+    def save(self, path: Path) -> None:
+        """Write the file, whole or not at all."""
+        content = {
+            "settings": asdict(self.settings),  # type: ignore[call-overload]
+            "provenance": {name: dict(made) for name, made in self.provenance.items()},
+            "rows": dict(self.rows),
+        }
+        write_atomically(path, json.dumps(content) + "\n")
+
+
+def load_results(path: Path, settings: Settings) -> Results[Settings]:
+    """What a study with these settings has left at `path`; empty if nothing, an error if it was another study."""
+    if not path.exists():
+        return Results(settings, {}, {})
+    try:
+        content = parse_json(path.read_bytes(), str(path))
+        saved = _strict.structure(content["settings"], type(settings))
+        rows, provenance = dict(content["rows"]), dict(content["provenance"])
+    except _MISFITS as error:
+        raise ValueError(
+            f"{path} is not a results file of this study ({type(error).__name__}). "
+            "Give another --folder, or remove the file."
+        ) from error
+    _refuse_changes(path, saved, settings)
+    return Results(settings, rows, provenance)
+
+
+def claim_folder(folder: Path, experiment: str, settings: Settings) -> None:
+    """Make a folder the study's own: write `study.json`, or refuse if another study has left its own there."""
+    path = folder / "study.json"
+    if not path.exists():
+        content = {"experiment": experiment, "settings": asdict(settings)}  # type: ignore[call-overload]
+        write_atomically(path, json.dumps(content, indent=1) + "\n")
+        return
+    found, saved = _read(path, type(settings))
+    if found != experiment:
+        raise ValueError(f"{folder} holds the study {found!r}, not {experiment!r}. Give another --folder.")
+    _refuse_changes(path, saved, settings)
+
+
+def read_settings(folder: Path, kind: type[Settings]) -> Settings:
+    """What a folder was claimed with."""
+    return _read(folder / "study.json", kind)[1]
+
+
+def _read(path: Path, kind: type[Settings]) -> tuple[str, Settings]:
+    try:
+        content = parse_json(path.read_bytes(), str(path))
+        return content["experiment"], _strict.structure(content["settings"], kind)
+    except _MISFITS as error:
+        raise ValueError(
+            f"{path} is not that of this study ({type(error).__name__}). Give another --folder."
+        ) from error
+
+
+def _refuse_changes(path: Path, saved: Settings, settings: Settings) -> None:
+    changed = [
+        f"{field.name} is {getattr(settings, field.name)} now and was {getattr(saved, field.name)}"
+        for field in fields(settings)  # type: ignore[arg-type]
+        if getattr(settings, field.name) != getattr(saved, field.name)
+    ]
+    if changed:
+        raise ValueError(f"{path} was made by other settings: {'; '.join(changed)}. Give another --folder.")
+
+
+def provenance() -> dict[str, str]:
+    """Command, commit, machine, versions and time, to stand beside every number."""
+    return {
+        "command": shlex.join(["advnas", *sys.argv[1:]]),
+        "commit": _commit(),
+        "machine": f"{_processor()}, {torch.get_num_threads()} threads",
+        "versions": f"Python {platform.python_version()}, torch {torch.__version__}",
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _commit() -> str:
+    try:
+        answer = subprocess.run(
+            ["git", "describe", "--always", "--dirty"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return answer.stdout.strip()
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

@@ -1,0 +1,305 @@
+"""Search somebody's own network: whatever a function of theirs makes, searched, retrained and judged."""
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from advnas.answers.batch_norm import batch_statistics, evaluating, reestimate_batch_norm
+from advnas.architecture import Architecture
+from advnas.arguments import check_count, nearest
+from advnas.parallel.launch import current
+from advnas.randomness import seed_of
+from advnas.records.checkpoints import load_checkpoint, save_checkpoint
+from advnas.records.restoring import check_form
+from advnas.retrain import retrain
+from advnas.search import Draws, LossOf, Search, batches_in
+from advnas.search.device import Device
+from advnas.search.replay import Replay
+from advnas.studies.study import Found, Length
+from advnas.task import Task, mean_over
+
+MakeSearch = Callable[..., tuple[Search, Task]]
+
+_TRAINING, _VALIDATION, _FRESH, _RETRAINING, _JUDGING = range(5)  # purposes of the seeds of a run
+
+
+@dataclass(frozen=True)
+class EntrySettings:
+    """Everything that decides the outcome.
+
+    entry: "module:function"; the function is called with a strategy's name, a seed and the options, and returns
+        the search at its beginning and its task.
+    warmup: epochs with theta fixed; each epoch after it alternates weight and theta steps.
+    retrain_epochs: how long the answer is trained from scratch.
+    processes: how many do a search together, each on its share of the minibatches. draws: see `Search.join`.
+    """
+
+    entry: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    epochs: int = 60
+    warmup: int = 20
+    retrain_epochs: int = 40
+    device: str = "cpu"
+    precision: str = "float32"
+    processes: int = 1
+    draws: Draws = "shared"
+
+    def __post_init__(self) -> None:
+        check_count("processes", self.processes)
+        check_count("epochs", self.epochs)
+        check_count("warmup", self.warmup, least=0)
+        check_count("retrain_epochs", self.retrain_epochs)
+        if self.warmup >= self.epochs:
+            raise ValueError(f"warmup must leave epochs for theta: it is {self.warmup} of {self.epochs}.")
+
+
+@dataclass(frozen=True)
+class EntryExperiment:
+    """The search as something that can be run, run by run, for any strategy and seed."""
+
+    settings: EntrySettings
+
+    name: ClassVar[str] = "search"
+
+    @cached_property
+    def length(self) -> Length:
+        """How long a search is; a record an epoch."""
+        _, task = self._make("random", 0)
+        per_epoch = batches_in(task.training, processes=self.settings.processes)
+        return Length(per_epoch, self.settings.epochs, self.settings.warmup, 1)
+
+    def procedure(self) -> dict[str, str]:
+        """What the settings do not say, in words."""
+        return {
+            "turns": str(self.length),
+            "answer": "the argmax; for random the process best",
+            "retraining": "from scratch; the epoch with the lowest loss on the validation data is judged",
+        }
+
+    def check(self) -> None:
+        """The function must be there and make a search and a task."""
+        Device(self.settings.device, self.settings.precision)
+        self._make("random", 0)
+
+    def make_search(self, strategy: str, seed: int) -> Search:
+        """The search as the function makes it, with the length that was asked for."""
+        search, _ = self._make(strategy, seed)
+        search.set_length(self.length.turns, self.length.warmup_turns)
+        search.model.to(self.settings.device)
+        search.join(current(), self.settings.draws)
+        return search
+
+    def make_data(self, seed: int) -> "Replayed":
+        """The task's data, in orders of the seed's own."""
+        _, task = self._make("random", seed)
+        share = (current().rank, current().size)
+        return Replayed(
+            Replay(task.training, seed=seed_of(seed, _TRAINING), name="training", share=share),
+            Replay(task.validation, seed=seed_of(seed, _VALIDATION), name="validation", share=share),
+            self._placed(task.loss),
+            None if task.metric is None else self._placed(task.metric),
+        )
+
+    def evaluate(self, strategy: str, seed: int, search: Search, folder: Path) -> dict[str, Any]:
+        """Retrain the answer from scratch and judge it; the weights of both stay in the folder, to be exported."""
+        by, architecture = Found.by(search).answer(by_process_best=strategy == "random")
+        save_checkpoint(folder / "searched.pt", search.model.state_dict())
+        return {"by": by, **self.retrain(seed, architecture, folder)}
+
+    def retrain(self, seed: int, architecture: Mapping[str, str], folder: Path) -> dict[str, Any]:
+        """Train an architecture from scratch; what it is worth. Its weights end in `retrained.pt`."""
+        search, task = self._make("random", seed)
+        search.model.to(self.settings.device)
+        outcome = retrain(
+            search.derive(Architecture(architecture), fresh=seed_of(seed, _FRESH)),
+            Task(task.training, task.validation, self._placed(task.loss)),
+            epochs=self.settings.retrain_epochs,
+            optimizer=search.weight_optimizer,
+            annealing=search.annealing,
+            clip=search.weight_clip,
+            seed=seed_of(seed, _RETRAINING),
+            folder=folder,
+        )
+        save_checkpoint(folder / "retrained.pt", outcome.model.state_dict())
+        return {
+            "architecture": dict(architecture),
+            "measures": self._judge(outcome.model.eval(), task, seed_of(seed, _JUDGING)),
+            "validation_score": outcome.best.score,
+            "parameters": sum(parameter.numel() for parameter in outcome.model.parameters()),
+            "best_epoch": outcome.best.number,
+        }
+
+    def retrained(
+        self, strategy: str, seed: int, architecture: Mapping[str, str], folder: Path
+    ) -> tuple[nn.Module, Task, None]:
+        """The answer with the weights that its retraining left in a folder."""
+        search, task = self._make(strategy, seed)
+        network = search.derive(Architecture(architecture))
+        network.load_state_dict(load_checkpoint(folder / "retrained.pt"))
+        return network, task, None
+
+    def inherited(
+        self, strategy: str, seed: int, architecture: Mapping[str, str], folder: Path
+    ) -> tuple[nn.Module, Task, float]:
+        """The answer with the weights it has in the searched network, and how far their outputs are apart."""
+        search, task = self._make(strategy, seed)
+        search.model.load_state_dict(load_checkpoint(folder / "searched.pt"))
+        with search.space.running(architecture):
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed_of(seed, _JUDGING))
+                reestimate_batch_norm(search.model, task.training, task.loss)
+            network = search.derive(Architecture(architecture))
+            example = example_inputs(search.model, task)
+            with torch.no_grad(), evaluating(search.model), evaluating(network):
+                outputs = [tree_leaves(module(*example)) for module in (search.model, network)]
+        return network, task, max((one - other).abs().max().item() for one, other in zip(*outputs, strict=True))
+
+    def _judge(self, model: nn.Module, task: Task, seed: int) -> list[dict[str, Any]]:
+        """The metric, if the task has one, and the loss; on the test data, if the task has some."""
+        part, batches = ("validation", task.validation) if task.test is None else ("test", task.test)
+        judges: list[tuple[str, Callable[[nn.Module, Any], Any], bool]] = [("loss", task.loss, False)]
+        if task.metric is not None:
+            name = getattr(task.metric, "__name__", type(task.metric).__name__)
+            judges.insert(0, (name.strip("_").replace("_", " "), task.metric, True))
+        measures = []
+        for name, of, more_is_better in judges:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)  # the data may be shuffled
+                value = mean_over(model, batches, self._placed(of))
+            measures.append({"name": f"{part} {name}", "value": value, "more_is_better": more_is_better})
+        return measures
+
+    def _placed(self, function: Callable[[nn.Module, Any], Any]) -> Callable[[nn.Module, Any], Any]:
+        """The same function of a batch that is taken to the device first."""
+        device = Device(self.settings.device, self.settings.precision)
+
+        def placed(model: nn.Module, batch: Any) -> Any:
+            with device.computing():
+                return function(model, device.place(batch))
+
+        return placed
+
+    def _make(self, strategy: str, seed: int) -> tuple[Search, Task]:
+        entry = self.settings.entry
+        made = load(entry, self.settings.options)(strategy, seed, **self.settings.options)
+        if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], Search)):
+            raise ValueError(
+                f"{entry} must return a search and its task, got {_described(made)}. End it with "
+                "`return advnas.Search(model, strategy, seed=seed), advnas.Task(training, validation, loss)`."
+            )
+        return made
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """Minibatches from whatever the user iterates over, the same for all strategies of a seed."""
+
+    training: Replay
+    validation: Replay
+    loss: Callable[[nn.Module, Any], Tensor]
+    metric: Callable[[nn.Module, Any], float] | None
+
+    def losses(self, search: Search) -> tuple[LossOf, Callable[[], LossOf]]:
+        """Of the weights on the next training minibatch, and of theta on the next validation minibatch."""
+        return self._on(next(self.training)), lambda: self._on(next(self.validation))
+
+    def state(self) -> dict[str, Any]:
+        """How far both have been read."""
+        return {"training": list(self.training.position), "validation": list(self.validation.position)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Read on from there."""
+        check_form(state, [self.state()], "the position in the data")
+        self.training.enter(tuple(state["training"]))
+        self.validation.enter(tuple(state["validation"]))
+
+    def measure(self, search: Search) -> float | None:
+        """The metric of the most likely architecture, with its inherited weights, on one validation minibatch."""
+        if self.metric is None:
+            return None
+        model = search.derive()
+        with batch_statistics(model):
+            return mean_over(model, [self.validation.first()], self.metric)
+
+    def _on(self, batch: Any) -> LossOf:
+        return lambda model: self.loss(model, batch)
+
+
+def example_inputs(model: nn.Module, task: Task) -> tuple[Tensor, ...]:
+    """What the loss passes to the model: the arguments of its first call on a validation minibatch."""
+    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+    hook = model.register_forward_pre_hook(lambda _, args, kwargs: calls.append((args, kwargs)), with_kwargs=True)
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]), evaluating(model):
+            torch.manual_seed(0)
+            task.loss(model, next(iter(task.validation)))
+    finally:
+        hook.remove()
+    if not calls:
+        raise ValueError("The loss does not call the model, so nobody knows its inputs. Use export() in Python.")
+    args, kwargs = calls[0]
+    if kwargs or not all(isinstance(argument, Tensor) for argument in args):
+        raise ValueError(
+            "The loss calls the model with more than tensors in order, which a file cannot take. Use export() of "
+            "advnas.export in Python, on a module that takes tensors."
+        )
+    return args
+
+
+def load(entry: str, options: Mapping[str, Any]) -> MakeSearch:
+    """The function that "module:function" names, checked to take the options. Importing it runs its code."""
+    module, colon, name = entry.partition(":")
+    if not (module and colon and name):
+        raise ValueError(f"An entry must be module:function, such as my_module:make_search, got {entry!r}.")
+    if "" not in sys.path:  # where the user stands, as `python -m` has it
+        sys.path.insert(0, "")
+    try:
+        function = getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        if error.name != module.partition(".")[0] and error.name != module:
+            raise
+        raise ValueError(
+            f"There is no module {module!r} in {Path.cwd()} or among the installed ones. Write the entry "
+            "as module:function, without .py, and start where the module lies."
+        ) from error
+    except AttributeError as error:
+        raise ValueError(f"The module {module!r} has no {name!r}.") from error
+    _check_call(entry, function, options)
+    return function  # type: ignore[no-any-return]
+
+
+def _check_call(entry: str, function: Any, options: Mapping[str, Any]) -> None:
+    if not callable(function):
+        raise ValueError(f"{entry} is {_described(function)}, not a function.")
+    known = inspect.signature(function).parameters
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
+    for option in options if not takes_any else ():
+        if option not in known:
+            raise ValueError(f"{entry} has no option {option!r}.{_nearest(option, list(known)[2:])}")
+    try:
+        inspect.signature(function).bind("random", 0, **options)
+    except TypeError as error:
+        raise ValueError(
+            f"{entry} is called as make_search(strategy, seed, **options), and cannot be: {error}."
+        ) from error
+
+
+def _nearest(wrong: str, right: Iterable[str]) -> str:
+    names = list(right)
+    close = nearest(wrong, names)
+    return f" Did you mean {close!r}?" if close else f" It has {', '.join(names) or 'none'}."
+
+
+def _described(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"a tuple of {', '.join(type(part).__name__ for part in value) or 'nothing'}"
+    return type(value).__name__

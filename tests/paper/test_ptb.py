@@ -1,0 +1,154 @@
+import itertools
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from advnas import Architecture
+from advnas.paper import ptb
+from advnas.paper.ptb import PRESETS, STRATEGIES, Ptb, PtbSettings, answer_of
+from advnas.records.checkpoints import Checkpoints
+from advnas.studies.run import read_results, run_search
+from advnas.studies.study import Found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Made-up texts of 40 words, in which some words follow others more often."""
+    place = tmp_path_factory.mktemp("texts")
+    random = torch.Generator().manual_seed(0)
+    for name, lines in {"train": 1200, "valid": 40, "test": 40}.items():
+        numbers = torch.randint(40, (lines, 11), generator=random).cumsum(1) % 40
+        text = "\n".join(" ".join(f"w{number}" for number in line) for line in numbers.tolist())
+        (place / f"{name}.txt").write_text(text + "\n")
+    return place
+
+
+@pytest.fixture
+def experiment(folder):
+    return Ptb(PRESETS["quick"], folder)
+
+
+def test_the_paper_preset_is_the_appendix():
+    paper = PRESETS["paper"]
+    assert (paper.hidden, paper.nodes, paper.batch, paper.length, paper.dropout) == (300, 3, 256, 35, 0.5)
+    assert (paper.epochs, paper.retrain_epochs, paper.tokens) == (30, 100, None)
+    assert (paper.weight_rate, paper.weight_clip) == (20, 0.25)
+    assert (paper.theta_rate, paper.theta_betas, paper.theta_clip) == (3e-3, (0.9, 0.999), 1)
+
+
+def test_the_answer_is_taken_as_in_the_paper():
+    found = Found(Architecture({"0->1": "relu"}), Architecture({"0->1": "tanh"}))
+    answers = {name: answer_of(name, found)[0] for name in STRATEGIES}
+    assert answers == {
+        "reinforce": "process best",
+        "parsec": "argmax",
+        "proxyless": "argmax",
+        "gdas": "process best",
+        "advantage": "argmax",
+        "random": "process best",
+    }
+    assert answer_of("gdas", replace(found, process_best=None)) == ("argmax", found.argmax)
+
+
+def test_the_weights_and_theta_carry_hidden_states_of_their_own(experiment):
+    search, text = experiment.make_search("advantage", 0), experiment.make_data(0)
+    search.turn(*text.losses(search))
+    weights, theta = text.carried["weights"], text.carried["theta"]
+    assert weights.shape == theta.shape == (16, 16)
+    assert not torch.equal(weights, theta)
+    assert not weights.requires_grad
+
+
+def test_only_the_first_pass_of_a_step_carries_its_state_on(experiment):
+    search, text = experiment.make_search("advantage", 0), experiment.make_data(0)
+    loss_of, _ = text.losses(search)
+    first, second = itertools.islice(search.space.architectures(), 2)
+    with search.space.running(first):
+        loss_of(search.model)
+    carried = text.carried["weights"]
+    with search.space.running(second):
+        loss_of(search.model)
+    assert text.carried["weights"] is carried
+
+
+def test_every_epoch_starts_with_an_empty_state(experiment):
+    search, text = experiment.make_search("random", 0), experiment.make_data(0)
+    text.carried = dict.fromkeys(("weights", "theta"), torch.full((16, 16), torch.nan))
+    search.weight_steps = search.architecture_steps = experiment.length.per_epoch
+    assert all(step.loss == step.loss for step in search.turn(*text.losses(search)))
+
+
+class Crash(Exception):
+    pass
+
+
+def crash_at_checkpoint(number, monkeypatch):
+    """The power fails right after the checkpoint of this number, counted over search and retraining."""
+    save, saved = Checkpoints.save, itertools.count(1)
+
+    def crashing(self, state, step):
+        save(self, state, step)
+        if next(saved) == number:
+            raise Crash
+
+    monkeypatch.setattr(Checkpoints, "save", crashing)
+
+
+def outcome(folder):
+    (result,) = read_results(folder)
+    records = (folder / "runs/advantage-0/records.jsonl").read_bytes()
+    return result["evaluation"], result["argmax"], result["process_best"], records
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(folder, tmp_path_factory):
+    place = tmp_path_factory.mktemp("uninterrupted")
+    run_search(Ptb(PRESETS["quick"], folder), "advantage", 0, place)
+    return outcome(place)
+
+
+@pytest.mark.parametrize("number", [1, 3, 5, 6], ids=["search", "second epoch", "end of search", "retraining"])
+def test_a_killed_search_or_retraining_ends_with_the_same_perplexity(
+    number, experiment, uninterrupted, tmp_path, monkeypatch
+):
+    with monkeypatch.context() as patch:
+        crash_at_checkpoint(number, patch)
+        with pytest.raises(Crash):
+            run_search(experiment, "advantage", 0, tmp_path)
+    run_search(experiment, "advantage", 0, tmp_path)
+    assert outcome(tmp_path) == uninterrupted
+
+
+def test_retraining_learns_something(uninterrupted):
+    evaluation = uninterrupted[0]
+    assert evaluation["valid_perplexity"] < 41  # there are 41 words, with <eos>
+    assert evaluation["test_perplexity"] < 41
+    assert evaluation["by"] == "argmax"
+
+
+def test_strategies_are_told_what_they_must_know_of_the_task(experiment):
+    assert experiment.make_search("parsec", 0).strategy.examples == 16 * 20
+    assert experiment.make_search("enas", 0).strategy.learning_rate == experiment.settings.controller_rate
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"hidden": 0}, "hidden must be a positive integer, got 0"),
+        ({"tokens": 100}, "tokens must be an integer of at least 9216, got 100"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        PtbSettings(**options)
+
+
+def test_missing_texts_stop_a_study_before_it_starts(tmp_path):
+    with pytest.raises(FileNotFoundError, match=str(tmp_path)):
+        Ptb(PRESETS["quick"], tmp_path).check()
+
+
+def test_the_texts_are_read_once(experiment, folder):
+    assert experiment._corpus is ptb._read(Path(folder))

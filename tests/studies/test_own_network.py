@@ -1,0 +1,129 @@
+"""A user's function becomes an experiment; tests/cli/test_search.py runs whole ones."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from advnas import Choice, Search, Task
+from advnas.studies.own_network import EntryExperiment, EntrySettings, example_inputs, load
+from advnas.studies.run import read_results, run_search
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+X = torch.linspace(-1, 1, 64).reshape(16, 4)
+BATCHES = list(zip(X.split(4), (X.sum(1, keepdim=True) ** 2).split(4), strict=True))
+
+
+def loss(model, batch):
+    return ((model(batch[0]) - batch[1]) ** 2).mean()
+
+
+def make_search(strategy, seed, *, width=3):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = nn.Sequential(
+            nn.Linear(4, width),
+            Choice({"skip": nn.Identity(), "square": nn.Sequential(nn.Linear(width, width), nn.SiLU())}, name="c"),
+            nn.BatchNorm1d(width),
+            nn.Linear(width, 1),
+        )
+    return Search(model, strategy, seed=seed), Task(BATCHES, BATCHES[:2], loss, test=BATCHES[2:])
+
+
+def settings(**changes):
+    return EntrySettings(
+        f"{Path(__file__).stem}:make_search", **{"epochs": 3, "warmup": 1, "retrain_epochs": 2} | changes
+    )
+
+
+def test_the_length_is_that_of_the_training_data():
+    length = EntryExperiment(settings()).length
+    assert (length.per_epoch, length.turns, length.warmup_turns) == (4, 12, 4)
+
+
+def test_all_strategies_of_a_seed_see_the_same_minibatches():
+    experiment, seen = EntryExperiment(settings()), []
+    for strategy in ("advantage", "random"):
+        search, data = experiment.make_search(strategy, 3), experiment.make_data(3)
+        with search.space.running({"c": "skip"}):
+            seen.append([data.losses(search)[0](search.model).item() for _ in range(4)])
+    assert seen[0] == seen[1]
+
+
+def test_data_go_on_where_they_were():
+    experiment = EntryExperiment(settings())
+    search, data = experiment.make_search("random", 0), experiment.make_data(0)
+    for _ in range(6):
+        data.losses(search)[1]()
+    again = experiment.make_data(0)
+    again.restore(data.state())
+    assert again.state() == data.state() == {"training": [1, 2], "validation": [2, 2]}
+    with pytest.raises(ValueError, match="the position in the data has no 'validation'"):
+        again.restore({"training": [1, 2]})
+
+
+def test_a_run_is_judged_on_the_test_data_by_its_loss_where_there_is_no_metric(tmp_path):
+    experiment = EntryExperiment(settings(warmup=0))
+    run_search(experiment, "advantage", 0, tmp_path)
+    evaluation = read_results(tmp_path)[0]["evaluation"]
+    assert [measure["name"] for measure in evaluation["measures"]] == ["test loss"]
+    where = tmp_path / "runs/advantage-0/evaluation"
+    network, task, _ = experiment.retrained("advantage", 0, evaluation["architecture"], where)
+    network.eval()
+    with torch.no_grad():
+        value = sum(loss(network, batch).item() for batch in task.test) / len(task.test)
+    assert value == pytest.approx(evaluation["measures"][0]["value"], rel=1e-6)
+
+
+def test_an_answer_with_inherited_weights_computes_what_the_searched_network_does(tmp_path):
+    experiment = EntryExperiment(settings(warmup=0))
+    run_search(experiment, "advantage", 0, tmp_path)
+    where = tmp_path / "runs/advantage-0/evaluation"
+    network, _, difference = experiment.inherited("advantage", 0, {"c": "square"}, where)
+    assert not any(isinstance(module, Choice) for module in network.modules())
+    assert difference == 0
+
+
+def test_low_precision_computes_in_it_and_keeps_the_weights_whole():
+    experiment = EntryExperiment(settings(precision="bfloat16"))
+    search, data = experiment.make_search("advantage", 0), experiment.make_data(0)
+    seen = []
+    search.model[0].register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+    search.turn(*data.losses(search))
+    assert seen == [torch.bfloat16]
+    assert {parameter.dtype for parameter in search.model.parameters()} == {torch.float32}
+
+
+def test_the_example_is_what_the_loss_passes_to_the_model():
+    search, task = make_search("random", 0)
+    with search.space.running({"c": "skip"}):
+        (example,) = example_inputs(search.model, task)
+    assert torch.equal(example, BATCHES[0][0])
+    with pytest.raises(ValueError, match="does not call the model"):
+        example_inputs(search.model, Task(BATCHES, BATCHES, lambda model, batch: torch.zeros(())))
+    keyword = Task(BATCHES, BATCHES, lambda model, batch: model(input=batch[0]).mean())
+    with search.space.running({"c": "skip"}), pytest.raises(ValueError, match="more than tensors in order"):
+        example_inputs(search.model, keyword)
+
+
+def test_options_are_those_of_the_function():
+    entry = f"{Path(__file__).stem}:make_search"
+    assert load(entry, {"width": 5})("random", 0, width=5)[0].model[0].out_features == 5
+    with pytest.raises(ValueError, match=r"no option 'widht'\. Did you mean 'width'"):
+        load(entry, {"widht": 5})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"epochs": 0}, "epochs must be"),
+        ({"warmup": 3}, "warmup must leave epochs for theta: it is 3 of 3"),
+        ({"retrain_epochs": 1.5}, "retrain_epochs must be"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        settings(**change)
