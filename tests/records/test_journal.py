@@ -43,3 +43,22 @@ def test_a_broken_line_in_the_middle_is_named(tmp_path):
     path.write_text('{"number": 1}\nrubbish\n{"number": 3}\n')
     with pytest.raises(ValueError, match=r"metrics\.jsonl, line 2 is not JSON: 'rubbish'"):
         list(read_journal(path))
+
+
+@pytest.mark.parametrize(("keep", "left"), [(None, [0, 1, 2]), (0, []), (2, [0, 1]), (9, [0, 1, 2])])
+def test_a_run_that_resumes_from_before_its_last_lines_keeps_those_before(tmp_path, keep, left):
+    path = tmp_path / "records.jsonl"
+    path.write_text("".join(f'{{"number":{number}}}\n' for number in range(3)) + '{"numb')
+    journal = Journal(path, keep=keep)
+    assert journal.lines == len(left)
+    journal.append({"number": 7})
+    assert journal.lines == len(left) + 1
+    journal.sync()
+    journal.close()
+    assert [line["number"] for line in read_journal(path)] == [*left, 7]
+
+
+def test_a_new_journal_has_no_lines(tmp_path):
+    journal = Journal(tmp_path / "metrics.jsonl", keep=3)
+    assert journal.lines == 0
+    journal.close()
