@@ -6,15 +6,15 @@ A page says where a table goes:
     (what stands here is replaced)
     <!-- end -->
 
-`docs/results/step_cost.json` holds the table: `columns` (title, field, optional format), `rows` (field -> cell) and `source`
-(command, seed, commit, machine), which is written below the table. `rows_from` names another file whose rows are merged
-with these by the field of the first column.
+`docs/results/step_cost.json` holds the table: `columns` (title, field, optional format), `rows` (field -> cell) and
+`source` (command, seed, commit, machine), which is written below the table. `rows_from` names another file whose
+rows are merged with these by the field of the first column.
 
 A cell is a text, a number, null ("-"), or one of
 
-    [92.1, 93.4, 91.8]                          one result per seed, written as mean ± sample standard deviation
-    {"mean": 92.1, "pstdev": 0.7, "n": 3}       a recorded deviation divided by n, written as the sample deviation (n - 1)
-    {"mean": 92.1, "std": 0.7}                  a deviation or a standard error that is written as it was published
+    [92.1, 93.4, 91.8]                       one result per seed, written as mean ± sample standard deviation
+    {"mean": 92.1, "pstdev": 0.7, "n": 3}    a deviation recorded as divided by n, written as divided by n - 1
+    {"mean": 92.1, "std": 0.7}               a deviation or a standard error that is written as it was published
 """
 
 import json
@@ -26,6 +26,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+Row = Mapping[str, Any]
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "docs" / "results"
 PLACE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", flags=re.DOTALL)
@@ -58,7 +59,7 @@ def read(name: str) -> dict[str, Any]:
     return data
 
 
-def merged(rows: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]], key: str) -> list[dict[str, Any]]:
+def merged(rows: Sequence[Row], others: Sequence[Row], key: str) -> list[Row]:
     """Return each row together with the other row of the same key; both must have the same keys."""
     by_key = {row[key]: row for row in others}
     if {row[key] for row in rows} != by_key.keys():
@@ -66,7 +67,7 @@ def merged(rows: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]
     return [{**by_key[row[key]], **row} for row in rows]
 
 
-def markdown(columns: Sequence[Mapping[str, str]], rows: Sequence[Mapping[str, Any]]) -> str:
+def markdown(columns: Sequence[Mapping[str, str]], rows: Sequence[Row]) -> str:
     """Return a Markdown table; columns with a format are numbers and stand on the right."""
     rules = ["---:" if "format" in column else "---" for column in columns]
     cells = [[cell(row.get(column["field"], ""), column.get("format", "")) for column in columns] for row in rows]
@@ -98,7 +99,7 @@ def deviation(value: Mapping[str, float]) -> float:
     return value["pstdev"] * math.sqrt(value["n"] / (value["n"] - 1))
 
 
-def source(facts: Mapping[str, str]) -> str:
+def source(facts: Mapping[str, Any]) -> str:
     """Return the line below a table: the command that made the numbers, then seed, commit and machine."""
     commands = facts.get("command", [])
     shown = [f"`{one}`" for one in ([commands] if isinstance(commands, str) else commands)]
