@@ -96,7 +96,7 @@ def measure(experiment: Cifar10, search: Search, seed: int, draws: int) -> dict[
     samples: dict[str, list[Tensor]] = {"advantage": [], "exact_advantage": [], "reinforce": []}
     rewards: list[Tensor] = []
     for number in range(draws):
-        search.architecture_steps = number  # the validation minibatch that is due
+        search.progress.architecture_steps = number  # the validation minibatch that is due
         loss_of = data.losses(search)[1]()
         chosen = search.distribution.sample(random)
         reward, approximate, exact = credits(search, chosen, loss_of)

@@ -65,7 +65,7 @@ def cost(experiment: Experiment, name: str, turns: int) -> Cost:
     row: Cost = {}
     if experiment.length.warmup:
         row["warmup_step"] = mean_seconds(turn, turns)
-        search.weight_steps = experiment.length.warmup_turns
+        search.progress.weight_steps = experiment.length.warmup_turns
     row["turn"] = mean_seconds(turn, turns)
     whole = (
         experiment.length.warmup_turns * row.get("warmup_step", 0.0)

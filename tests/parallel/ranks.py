@@ -53,7 +53,7 @@ def outcome(search, steps):
     return {
         "model": search.model.state_dict(),
         "theta": search.distribution.logits,
-        "state": search._state,
+        "state": search.policy.state,
         "best": search.process_best
         and [search.space.one_hot(search.process_best.architecture), search.process_best.loss],
         "losses": [step.loss for step in steps],

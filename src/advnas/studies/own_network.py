@@ -22,8 +22,8 @@ from advnas.records.checkpoints import load_state, save_state
 from advnas.records.restoring import check_form
 from advnas.retrain import retrain
 from advnas.search import Draws, LossOf, Search, batches_in
+from advnas.search.data import Replay
 from advnas.search.device import Device
-from advnas.search.replay import Replay
 from advnas.studies.study import Found, Length
 from advnas.task import Task, mean_over
 

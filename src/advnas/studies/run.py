@@ -16,7 +16,7 @@ from advnas.records.journal import Journal
 from advnas.records.restoring import check_form
 from advnas.records.signals import StopSignals
 from advnas.search import Search, SearchStopped, Step
-from advnas.search.memory import saved_bytes
+from advnas.search.plan import saved_bytes
 from advnas.studies.folder import provenance
 from advnas.studies.study import Experiment, Minibatches
 
