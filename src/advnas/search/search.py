@@ -433,6 +433,7 @@ class Search:
         if folder is None:
             raise ValueError("This state refers to files in its folder. Write restore(state, folder).")
         check_form(weights, [{"model": {}, "optimizer": {}, "steps": 0, "units": {}}], "weights")
+        self._store.check(weights["units"], folder)
         load_shared_weights(self.space, weights["model"])
         put_optimizer(self._weight_optimizer, weights["optimizer"])
         self._store.sync()
