@@ -118,7 +118,9 @@ def test_what_an_optimizer_keeps_has_the_shape_of_its_parameter(make, fresh):
         with pytest.raises(ValueError, match=rf"it\.state\.0\.{key} is"):
             check_optimizer(optimizer, {**saved, "state": {0: saved["state"][0] | {key: other}}}, "it")
     with pytest.raises(ValueError, match=f"it.state.0 has no '{key}'"):
-        check_optimizer(optimizer, {**saved, "state": {0: {k: v for k, v in saved["state"][0].items() if k != key}}}, "it")
+        check_optimizer(
+            optimizer, {**saved, "state": {0: {k: v for k, v in saved["state"][0].items() if k != key}}}, "it"
+        )
 
 
 def test_an_optimizer_that_keeps_other_shapes_may():

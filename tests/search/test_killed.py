@@ -50,7 +50,9 @@ def calls(folder):
 
 def steps_saved(folder):
     """The weight steps of the checkpoints that are there, all of which must be readable."""
-    return [load_state(path)["work"]["search"]["weights"]["steps"] for path in sorted(folder.glob("checkpoint-*.pt"))]
+    return [
+        load_state(path)["work"]["search"]["weights"]["steps"] for path in sorted(folder.glob("checkpoint-*.pt"))
+    ]
 
 
 def tear(folder):

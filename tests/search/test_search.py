@@ -12,12 +12,13 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from advnas import Choice, Draw, NonFiniteLoss, Search, SearchStopped, Task, Zero, strategies
+from advnas import Choice, NonFiniteLoss, Search, SearchStopped, Task, Zero, strategies
 from advnas.arguments import check_count
+from advnas.distribution import Theta
 from advnas.records.checkpoints import load_state, save_state
 from advnas.records.journal import read_journal
 from advnas.search import constant, cosine
-from advnas.strategies import Feedback, Phase
+from advnas.strategies import Phase
 from advnas.strategies.advantage import Advantage
 from advnas.strategies.darts import Darts
 
@@ -373,7 +374,10 @@ def test_a_joint_step_takes_the_weight_step_and_the_architecture_step_of_its_dra
         assert torch.equal(joint.distribution.logits, of_theta.distribution.logits)
         of_theta.model.load_state_dict(joint.model.state_dict())
         for search in (of_weights, of_theta):
-            search.progress.weight_steps, search.progress.architecture_steps = joint.weight_steps, joint.architecture_steps
+            search.progress.weight_steps, search.progress.architecture_steps = (
+                joint.weight_steps,
+                joint.architecture_steps,
+            )
             search.theta.assign(joint.distribution.logits)
             search.policy.state = joint.policy.state
 

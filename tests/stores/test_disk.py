@@ -28,7 +28,7 @@ def test_no_more_than_the_budget_is_in_memory(resident_bytes):
     for _ in range(10):
         search.weight_step(square)
         assert resident_bytes() < before + 10_000_000
-    total = sum(unit.bytes for unit in search.weights.store._units)
+    total = sum(each.bytes for each in search.weights.store._candidates)
     assert total > 18_000_000
 
 
