@@ -19,6 +19,8 @@ class Task:
     test: minibatches that nothing is learnt from, to judge what was found; the validation data if not given.
     metric: what answers are judged by besides the loss, such as the accuracy on a minibatch; the more the better.
         Its name in tables and reports is that of the function.
+    examples: how many examples or tokens the loss of one minibatch is the mean of; strategies that need the number
+        are told it.
     """
 
     training: Iterable[Any]
@@ -26,6 +28,7 @@ class Task:
     loss: Callable[[nn.Module, Any], Tensor]
     test: Iterable[Any] | None = None
     metric: Callable[[nn.Module, Any], float] | None = None
+    examples: int | None = None
 
 
 def mean_over(model: nn.Module, batches: Iterable[Any], of: Callable[[nn.Module, Any], Any]) -> float:

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from advnas import Architecture, Choice, NonFiniteLoss, Search, Task, Zero
 from advnas.export import export, load_plain
-from advnas.records.checkpoints import Checkpoints, DamagedCheckpoint, load_checkpoint, save_checkpoint
+from advnas.records.checkpoints import Checkpoints, DamagedCheckpoint, load_state, save_state
 from advnas.reports.study import read_study
 from advnas.retrain import retrain
 from advnas.studies.folder import claim_folder
@@ -264,7 +264,7 @@ def test_a_damaged_checkpoint_is_named_or_still_a_checkpoint(tmp_path):
     read = 0
     for version in [*damaged(whole, 700), *map(sealed, damaged(content, 700))]:
         path.write_bytes(version)
-        words = refusal(partial(load_checkpoint, path))
+        words = refusal(partial(load_state, path))
         assert words is None or (words.startswith(str(path)) and words.endswith("Remove it."))
         read += words is None
     assert read < 100  # a few, such as those with another number in a tensor
@@ -304,7 +304,7 @@ def test_damage_under_a_fitting_checksum_is_refused_or_gone_on_from(searched, tm
         (place / new.name).write_bytes(version)
         (place / old.name).unlink()
         made, run = search(place, strategy)
-        if refusal(partial(load_checkpoint, place / new.name)):
+        if refusal(partial(load_state, place / new.name)):
             assert_refused(run, made, place, naming=place / new.name)
         else:
             with suppress(NonFiniteLoss):  # another number in a tensor
@@ -317,15 +317,15 @@ def test_a_checkpoint_of_another_form_is_refused(searched, part):
     first, last = checkpoints(folder)
     last.unlink()  # so that there are steps left which could go wrong
     made, run = search(folder, strategy)
-    state = load_checkpoint(first)
+    state = load_state(first)
     for description, wrong in ill_formed({part: state[part]}):
-        save_checkpoint(first, {key: value for key, value in state.items() if key != part} | wrong)
+        save_state(first, {key: value for key, value in state.items() if key != part} | wrong)
         try:
             assert_refused(run, made, folder, naming=first)
         except BaseException as error:
             error.add_note(description)
             raise
-    save_checkpoint(first, state)
+    save_state(first, state)
     run()
 
 
@@ -375,9 +375,9 @@ def test_a_training_refuses_a_damaged_checkpoint(trained):
 
 def test_a_training_refuses_a_checkpoint_of_another_form(trained):
     folder, path = trained
-    state = load_checkpoint(path)
+    state = load_state(path)
     for description, wrong in ill_formed(state):
-        save_checkpoint(path, wrong)
+        save_state(path, wrong)
         try:
             assert_training_refused(folder, path)
         except BaseException as error:
@@ -417,9 +417,9 @@ def test_a_run_refuses_a_warm_up_of_another_form(warm, tmp_path):
     path = warmup_file(tmp_path, 0)
     path.parent.mkdir()
     path.write_bytes(warm)
-    state = load_checkpoint(path)
+    state = load_state(path)
     for wrong in ({}, state | {"weights": {}}, state | {"data": None}, state | {"seconds": "many"}):
-        save_checkpoint(path, wrong)
+        save_state(path, wrong)
         assert_run_refused(tmp_path, path)
 
 

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from advnas import Choice, Draw, NonFiniteLoss, Search, SearchStopped, Task, Zero, strategies
 from advnas.arguments import check_count
 from advnas.distribution import Theta
-from advnas.records.checkpoints import load_checkpoint, save_checkpoint
+from advnas.records.checkpoints import load_state, save_state
 from advnas.records.journal import read_journal
 from advnas.search import constant, cosine, update_theta
 from advnas.strategies import Feedback, Phase
@@ -843,8 +843,8 @@ def test_a_restored_search_goes_on_bit_for_bit(tmp_path, name, make, schedule):
     whole, stopped, resumed = alike(3, name, make, **options)
     steps_of(whole, 5)
     steps_of(stopped, 5)
-    save_checkpoint(tmp_path / "state.pt", stopped.state())
-    resumed.restore(load_checkpoint(tmp_path / "state.pt"))
+    save_state(tmp_path / "state.pt", stopped.state())
+    resumed.restore(load_state(tmp_path / "state.pt"))
     steps_of(stopped, 1)  # a state is not tied to the search that gave it
     for search in (whole, resumed):
         steps_of(search, 5)

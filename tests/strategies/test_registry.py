@@ -63,3 +63,30 @@ def test_an_option_of_a_strategy_that_has_none_is_refused():
 def test_parsec_needs_draws_to_compare():
     with pytest.raises(ValueError, match="needs samples >= 2, got 1"):
         strategies.get("parsec", samples=1)
+
+
+def test_the_baselines_are_those_that_do_not_learn():
+    assert strategies.baselines() == ("random",)
+    assert strategies.strategy_type("random").answer == "process_best"
+    assert all(strategies.strategy_type(name).learns for name in strategies.names() if name != "random")
+
+
+def test_a_strategy_is_told_what_it_asks_for_about_the_task():
+    facts = {"examples": 32, "controller_rate": 0.01, "language": "English"}
+    assert strategies.for_task("parsec", **facts) == strategies.get("parsec", examples=32)
+    assert strategies.for_task("enas", **facts) == strategies.get("enas", learning_rate=0.01)
+    assert strategies.for_task("advantage", **facts) == strategies.get("advantage")
+
+
+def test_what_is_not_known_about_a_task_is_left_at_its_default():
+    assert strategies.for_task("parsec", examples=None) == strategies.get("parsec")
+    assert strategies.for_task("parsec") == strategies.get("parsec")
+
+
+def test_a_misspelt_strategy_is_refused_for_a_task_too():
+    with pytest.raises(ValueError, match="did you mean 'parsec'"):
+        strategies.for_task("parsek", examples=32)
+
+
+def test_no_strategy_inherits_another():
+    assert all(strategies.strategy_type(name).__bases__ == (strategies.Strategy,) for name in strategies.names())

@@ -11,21 +11,17 @@ from torch import nn
 
 from advnas import Choice, Distribution, Draw, Zero
 from advnas.spaces.toy_regression import ToyRegression
-from advnas.strategies.reinforce import Reinforce
-from advnas.strategies.strategy import Phase
+from advnas.strategies import Phase, Strategy
 from advnas.testing import check_space, check_strategy
 
 # Strategies
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sound:
+class Sound(Strategy):
     """(r - b)(a - mu) with a baseline that is never updated; every mutant below changes one thing of it."""
 
     baseline: float = 10.0
-
-    weight_operations: ClassVar[int | None] = 1
-    architecture_operations: ClassVar[int | None] = 1
 
     def init(self, logits, zeros, generator):
         return {"steps": torch.tensor(0)}
@@ -36,9 +32,6 @@ class Sound:
     def gradient(self, feedback, draw, logits, state):
         advantage = (self.baseline - feedback.loss)[..., None, None]
         return advantage * Distribution(logits).score(draw.weights), {"steps": state["steps"] + 1}
-
-    def project(self, before, after, draw, state):
-        return after
 
 
 class NotFrozen:
@@ -205,10 +198,36 @@ def test_a_broken_strategy_is_told_which_rule_it_breaks(mutant, broken):
         check_strategy(mutant)
 
 
-def test_a_strategy_that_never_learns_must_be_announced_and_must_keep_to_it():
-    check_strategy(Rests(), learns=False)
-    with pytest.raises(AssertionError, match="theta moved, though learns=False was said"):
-        check_strategy(Reinforce(), learns=False)
+class SaysThatItRests(Rests):
+    learns = False
+
+
+class LearnsInSecret(Sound):
+    learns = False
+
+
+def test_a_strategy_that_never_learns_must_say_so_and_must_keep_to_it():
+    check_strategy(SaysThatItRests())
+    with pytest.raises(AssertionError, match="theta moved, though it says learns = False"):
+        check_strategy(LearnsInSecret())
+
+
+@dataclass(frozen=True)
+class NoSubclass:
+    """All attributes and methods of a strategy, and not a Strategy."""
+
+    baseline: float = 10.0
+
+    weight_operations: ClassVar[int | None] = 1
+    architecture_operations: ClassVar[int | None] = 1
+    independent_draws: ClassVar[bool] = False
+    answer: ClassVar[str] = "argmax"
+    learns: ClassVar[bool] = True
+    init, draw, gradient, project = Sound.init, Sound.draw, Sound.gradient, Sound.project
+
+
+def test_a_strategy_may_be_of_any_class():
+    check_strategy(NoSubclass())
 
 
 def test_a_strategy_whose_decisions_move_together_must_be_announced():

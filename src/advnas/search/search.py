@@ -371,7 +371,7 @@ class Search:
         }
 
     def state(self, folder: Path | None = None) -> dict[str, Any]:
-        """Everything that decides how the search goes on, in two parts; see `save_checkpoint`.
+        """Everything that decides how the search goes on, in two parts; see `save_state`.
 
         folder: where the state will be kept. A disk store then writes what has changed since the last time into a
         file of its own there, and the state refers to it.

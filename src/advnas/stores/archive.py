@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from advnas.records.checkpoints import DamagedCheckpoint
+from advnas.records.files import delete_temporary_files, replacing
 from advnas.stores.candidate_weights import VALUE, CandidateWeights
 
 Manifest = dict[str, list[Any]]
@@ -52,21 +52,12 @@ class Archive:
     def _write_segment(
         self, units: list[CandidateWeights], step: int, done: Callable[[CandidateWeights], None]
     ) -> Manifest:
-        self.folder.mkdir(parents=True, exist_ok=True)
         path = _unused(self.folder, step)
-        draft = path.with_name(f".{path.name}.{os.getpid()}")
         entries: Manifest = {}
-        try:
-            with draft.open("wb") as file:
-                for unit in units:
-                    entries[unit.name] = [path.name, file.tell(), *_write_unit(file, unit)]
-                    done(unit)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
-        _sync_folder(self.folder)
+        with replacing(path) as file:
+            for unit in units:
+                entries[unit.name] = [path.name, file.tell(), *_write_unit(file, unit)]
+                done(unit)
         return entries
 
     def _prune(self) -> None:
@@ -77,8 +68,7 @@ class Archive:
         for path in self.folder.glob("segment-*.bin"):
             if path.name not in needed:
                 path.unlink()
-        for draft in self.folder.glob(".segment-*"):
-            draft.unlink()
+        delete_temporary_files(self.folder)
 
 
 def _mostly_stale(folder: Path, manifest: Manifest) -> set[str]:
@@ -119,15 +109,6 @@ def _bytes(tensor: Tensor) -> memoryview:
     """The memory of a dense tensor, in the order in which it lies there."""
     flat = tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
     return memoryview(flat.numpy())  # type: ignore[arg-type]
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make sure that a new name is on the disk, not just the content of its file."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def read_units(

@@ -15,9 +15,20 @@ from advnas.strategies.proxyless import Proxyless
 from advnas.strategies.random import Random
 from advnas.strategies.reinforce import Reinforce
 from advnas.strategies.snas import Snas
-from advnas.strategies.strategy import Feedback, Phase, State, Strategy
+from advnas.strategies.strategy import Answer, Feedback, Phase, State, Strategy
 
-__all__ = ["Feedback", "Phase", "State", "Strategy", "get", "names", "options"]
+__all__ = [
+    "Answer",
+    "Feedback",
+    "Phase",
+    "State",
+    "Strategy",
+    "baselines",
+    "for_task",
+    "get",
+    "names",
+    "options",
+]
 
 _STRATEGIES: dict[str, type[Strategy]] = {
     "advantage": Advantage,
@@ -42,12 +53,35 @@ def names() -> tuple[str, ...]:
 def get(name: str, **options: Any) -> Strategy:
     """The strategy of that name with the given hyper-parameters, e.g. get("parsec", samples=8)."""
     kind = strategy_type(name)
-    known = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    known = [field.name for field in _fields(kind)]
     for option in options:
         if option not in known:
             takes = f"it takes {', '.join(known)}" if known else "it takes none"
             raise ValueError(f"Strategy {name!r} has no option {option!r}{did_you_mean(option, known)}; {takes}.")
     return kind(**options)
+
+
+def for_task(name: str, **facts: Any) -> Strategy:
+    """Build a strategy and tell it what it wants to know about a task.
+
+    A strategy asks for a fact in the metadata of a field: `field(default=64, metadata={"task": "examples"})`.
+
+    Args:
+        name: one of `names()`.
+        facts: what is known about the task, such as examples=64. What the strategy does not ask for is ignored, and
+            so is None.
+
+    Returns:
+        The strategy, with its defaults where no fact is given.
+    """
+    wanted = {field.metadata.get("task"): field.name for field in _fields(strategy_type(name))}
+    given = {wanted[fact]: value for fact, value in facts.items() if fact in wanted and value is not None}
+    return get(name, **given)
+
+
+def baselines() -> tuple[str, ...]:
+    """Name the strategies that learn nothing: what the others are compared with."""
+    return tuple(name for name, kind in _STRATEGIES.items() if not kind.learns)
 
 
 def strategy_type(name: str) -> type[Strategy]:
@@ -62,8 +96,11 @@ def strategy_type(name: str) -> type[Strategy]:
 
 def options(name: str) -> dict[str, Any]:
     """The hyper-parameters of a strategy and their defaults."""
-    kind = strategy_type(name)
-    return {field.name: field.default for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    return {field.name: field.default for field in _fields(strategy_type(name))}
+
+
+def _fields(kind: type[Strategy]) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(kind)  # type: ignore[arg-type]
 
 
 def draws_independently(strategy: Strategy | str) -> bool:

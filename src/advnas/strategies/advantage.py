@@ -8,11 +8,11 @@ from torch import Tensor
 
 from advnas.architecture import Draw
 from advnas.distribution import Distribution
-from advnas.strategies.strategy import Feedback, Phase, State
+from advnas.strategies.strategy import Feedback, Phase, State, Strategy
 
 
 @dataclass(frozen=True, kw_only=True)
-class Advantage:
+class Advantage(Strategy):
     """Credit every decision with its own share of the reward.
 
         A_i = (dr/dO_i)^T O_i                        (eq. adv-new)      r = -loss
@@ -32,8 +32,6 @@ class Advantage:
     zero_rule: bool = True
     decay: float = 0.05
 
-    weight_operations: ClassVar[int | None] = 1
-    architecture_operations: ClassVar[int | None] = 1
     independent_draws: ClassVar[bool] = True
 
     def init(self, logits: Tensor, zeros: Tensor, generator: torch.Generator) -> State:
@@ -54,10 +52,6 @@ class Advantage:
         if state:
             advantage, state = replace_zeros(advantage, chosen, feedback.reached, state, self.decay)
         return advantage.unsqueeze(-1) * Distribution(logits).score(chosen), state
-
-    def project(self, before: Tensor, after: Tensor, draw: Draw, state: State) -> Tensor:
-        """Theta is unconstrained."""
-        return after
 
 
 def first_average(logits: Tensor, zeros: Tensor) -> State:

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from advnas.architecture import Draw
 from advnas.distribution import Distribution
-from advnas.strategies.strategy import Feedback, Phase, State
+from advnas.strategies.strategy import Feedback, Phase, State, Strategy
 
 
 @dataclass(frozen=True, kw_only=True)
-class Darts:
+class Darts(Strategy):
     """Mix all operations by their probabilities and follow the gradient of the mixture's reward.
 
         a = mu(theta);      dr(mu(theta))/dtheta_i = mu_i * (dr/da_i - mu_i^T dr/da_i)
@@ -30,10 +30,6 @@ class Darts:
     architecture_operations: ClassVar[int | None] = None
     independent_draws: ClassVar[bool] = True
 
-    def init(self, logits: Tensor, zeros: Tensor, generator: torch.Generator) -> State:
-        """There is no state."""
-        return {}
-
     def draw(
         self, logits: Tensor, state: State, phase: Phase, progress: float | None, generator: torch.Generator
     ) -> Draw:
@@ -45,7 +41,3 @@ class Darts:
         slope = feedback.unrolled() if self.second_order else feedback.slopes
         (descent,) = torch.autograd.grad(draw.weights, logits, slope)
         return -descent, state
-
-    def project(self, before: Tensor, after: Tensor, draw: Draw, state: State) -> Tensor:
-        """Theta is unconstrained."""
-        return after

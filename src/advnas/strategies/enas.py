@@ -1,8 +1,7 @@
 """ENAS: REINFORCE with an LSTM controller instead of independent categorical distributions."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -10,11 +9,11 @@ from torch.nn import functional as F
 
 from advnas.architecture import Draw
 from advnas.distribution import Distribution
-from advnas.strategies.strategy import Feedback, Phase, State
+from advnas.strategies.strategy import Feedback, Phase, State, Strategy
 
 
 @dataclass(frozen=True, kw_only=True)
-class Enas:
+class Enas(Strategy):
     """Let a recurrent controller draw the decisions one after the other.
 
         p(a) = prod_i softmax(H_i h_i)^T a_i,    h_i = LSTM(E_{i-1} a_{i-1}, h_{i-1})
@@ -30,12 +29,9 @@ class Enas:
     """
 
     hidden: int = 64
-    learning_rate: float = 3.5e-4
+    learning_rate: float = field(default=3.5e-4, metadata={"task": "controller_rate"})
     decay: float = 0.05
     entropy_bonus: float = 0.0
-
-    weight_operations: ClassVar[int | None] = 1
-    architecture_operations: ClassVar[int | None] = 1
 
     def init(self, logits: Tensor, zeros: Tensor, generator: torch.Generator) -> State:
         """Small uniform weights, as in the original: a nearly uniform controller."""

@@ -9,11 +9,11 @@ from torch import Tensor
 from advnas.architecture import Draw
 from advnas.distribution import Distribution
 from advnas.strategies.advantage import first_average, replace_zeros
-from advnas.strategies.strategy import Feedback, Phase, State
+from advnas.strategies.strategy import Feedback, Phase, State, Strategy
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExactAdvantage:
+class ExactAdvantage(Strategy):
     """Measure every decision's share of the reward by leaving it out.
 
         A_i = r(a) - r(s_i, 0)                       (eq. adv-e)      r = -loss
@@ -29,8 +29,6 @@ class ExactAdvantage:
     zero_rule: bool = False
     decay: float = 0.05
 
-    weight_operations: ClassVar[int | None] = 1
-    architecture_operations: ClassVar[int | None] = 1
     independent_draws: ClassVar[bool] = True
 
     def init(self, logits: Tensor, zeros: Tensor, generator: torch.Generator) -> State:
@@ -50,7 +48,3 @@ class ExactAdvantage:
         if state:
             advantage, state = replace_zeros(advantage, draw.weights, feedback.reached, state, self.decay)
         return advantage.unsqueeze(-1) * Distribution(logits).score(draw.weights), state
-
-    def project(self, before: Tensor, after: Tensor, draw: Draw, state: State) -> Tensor:
-        """Theta is unconstrained."""
-        return after

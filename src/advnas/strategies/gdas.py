@@ -8,11 +8,11 @@ from torch import Tensor
 
 from advnas.architecture import Draw
 from advnas.distribution import Distribution
-from advnas.strategies.strategy import Feedback, Phase, State, known
+from advnas.strategies.strategy import Feedback, Phase, State, Strategy, known
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gdas:
+class Gdas(Strategy):
     """Differentiate through the draw as if it were soft.
 
         s = softmax((theta + G) / tau),  G ~ Gumbel;     a = one-hot(argmax s) forward,  da/dtheta = ds/dtheta
@@ -28,13 +28,7 @@ class Gdas:
     hottest: float = 10.0
     coldest: float = 0.1
 
-    weight_operations: ClassVar[int | None] = 1
-    architecture_operations: ClassVar[int | None] = 1
     independent_draws: ClassVar[bool] = True
-
-    def init(self, logits: Tensor, zeros: Tensor, generator: torch.Generator) -> State:
-        """There is no state."""
-        return {}
 
     def draw(
         self, logits: Tensor, state: State, phase: Phase, progress: float | None, generator: torch.Generator
@@ -52,7 +46,3 @@ class Gdas:
         """dr/da carried on to theta through the relaxation."""
         (descent,) = torch.autograd.grad(draw.weights, logits, feedback.slopes)
         return -descent, state
-
-    def project(self, before: Tensor, after: Tensor, draw: Draw, state: State) -> Tensor:
-        """Theta is unconstrained."""
-        return after

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from advnas.architecture import Draw
 from advnas.distribution import Distribution
-from advnas.strategies.strategy import Feedback, Phase, State
+from advnas.strategies.strategy import Feedback, Phase, State, Strategy
 
 
 @dataclass(frozen=True, kw_only=True)
-class Nasp:
+class Nasp(Strategy):
     """Take the gradient at the nearest discrete architecture and apply it to the continuous one.
 
         a = one-hot(argmax theta),      theta <- clip(theta + eps dr/da)
@@ -25,7 +25,6 @@ class Nasp:
     Yao, Xu, Tu, Zhu: Efficient neural architecture search via proximal iterations, AAAI 2020.
     """
 
-    weight_operations: ClassVar[int | None] = 1
     architecture_operations: ClassVar[int | None] = None
     independent_draws: ClassVar[bool] = True
 

@@ -1,18 +1,17 @@
 """PARSEC: importance-weighted Monte Carlo over a handful of draws."""
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from advnas.architecture import Draw
 from advnas.distribution import Distribution
-from advnas.strategies.strategy import Feedback, Phase, State
+from advnas.strategies.strategy import Feedback, Phase, State, Strategy
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parsec:
+class Parsec(Strategy):
     """Move p_theta towards the draws under which the data are most likely.
 
         omega_k = softmax over k of (n r_k),    a_1..a_K ~ p_theta
@@ -28,10 +27,7 @@ class Parsec:
     """
 
     samples: int = 8
-    examples: int = 64
-
-    weight_operations: ClassVar[int | None] = 1
-    architecture_operations: ClassVar[int | None] = 1
+    examples: int = field(default=64, metadata={"task": "examples"})
 
     def __post_init__(self) -> None:
         if self.samples < 2:
@@ -61,7 +57,3 @@ class Parsec:
         importance = (self.examples * rewards).softmax(0)[..., None, None]
         gradient = (importance * Distribution(logits).score(draws) * reached.unsqueeze(-1)).sum(0)
         return gradient, {"draws": draws[:0], "rewards": rewards[:0], "reached": reached[:0]}
-
-    def project(self, before: Tensor, after: Tensor, draw: Draw, state: State) -> Tensor:
-        """Theta is unconstrained."""
-        return after

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from advnas.architecture import Draw
 from advnas.distribution import Distribution
-from advnas.strategies.strategy import Feedback, Phase, State
+from advnas.strategies.strategy import Feedback, Phase, State, Strategy
 
 
 @dataclass(frozen=True, kw_only=True)
-class Proxyless:
+class Proxyless(Strategy):
     """Draw two operations, run them, and shift probability between these two only.
 
         (j, k) ~ p_theta without replacement,  p = softmax(theta_j, theta_k),  g = one-hot draw from p
@@ -29,12 +29,7 @@ class Proxyless:
 
     both_active: bool = False
 
-    weight_operations: ClassVar[int | None] = 1
     architecture_operations: ClassVar[int | None] = 2
-
-    def init(self, logits: Tensor, zeros: Tensor, generator: torch.Generator) -> State:
-        """There is no state."""
-        return {}
 
     def draw(
         self, logits: Tensor, state: State, phase: Phase, progress: float | None, generator: torch.Generator

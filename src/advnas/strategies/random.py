@@ -8,24 +8,20 @@ from torch import Tensor
 
 from advnas.architecture import Draw
 from advnas.distribution import Distribution
-from advnas.strategies.strategy import Feedback, Phase, State
+from advnas.strategies.strategy import Answer, Feedback, Phase, State, Strategy
 
 
 @dataclass(frozen=True, kw_only=True)
-class Random:
+class Random(Strategy):
     """Draw from the initial distribution for ever; theta never moves.
 
     It spends the same steps on the same data as the others, so that what the others add can be told from what
     drawing architectures gives for free. Its answer is the process best, as its mode means nothing.
     """
 
-    weight_operations: ClassVar[int | None] = 1
-    architecture_operations: ClassVar[int | None] = 1
     independent_draws: ClassVar[bool] = True
-
-    def init(self, logits: Tensor, zeros: Tensor, generator: torch.Generator) -> State:
-        """There is no state."""
-        return {}
+    answer: ClassVar[Answer] = "process_best"
+    learns: ClassVar[bool] = False
 
     def draw(
         self, logits: Tensor, state: State, phase: Phase, progress: float | None, generator: torch.Generator
@@ -36,7 +32,3 @@ class Random:
     def gradient(self, feedback: Feedback, draw: Draw, logits: Tensor, state: State) -> tuple[Tensor | None, State]:
         """Nothing, ever."""
         return None, state
-
-    def project(self, before: Tensor, after: Tensor, draw: Draw, state: State) -> Tensor:
-        """Theta stays."""
-        return after

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from advnas.architecture import Draw
 from advnas.distribution import Distribution
-from advnas.strategies.strategy import Feedback, Phase, State
+from advnas.strategies.strategy import Feedback, Phase, State, Strategy
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reinforce:
+class Reinforce(Strategy):
     """Raise the probability of whole architectures by their reward.
 
         dJ/dtheta_i = E[ (r - b) (a_i - mu_i) ]      (eq. pg)      r = -loss
@@ -27,13 +27,7 @@ class Reinforce:
 
     decay: float = 0.05
 
-    weight_operations: ClassVar[int | None] = 1
-    architecture_operations: ClassVar[int | None] = 1
     independent_draws: ClassVar[bool] = True
-
-    def init(self, logits: Tensor, zeros: Tensor, generator: torch.Generator) -> State:
-        """No baseline yet."""
-        return {}
 
     def draw(
         self, logits: Tensor, state: State, phase: Phase, progress: float | None, generator: torch.Generator
@@ -48,7 +42,3 @@ class Reinforce:
         advantage = (reward - baseline)[..., None, None]
         state = {"baseline": baseline + self.decay * (reward - baseline)}
         return advantage * Distribution(logits).score(draw.weights), state
-
-    def project(self, before: Tensor, after: Tensor, draw: Draw, state: State) -> Tensor:
-        """Theta is unconstrained."""
-        return after

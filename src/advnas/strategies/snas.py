@@ -9,11 +9,11 @@ from torch import Tensor
 
 from advnas.architecture import Draw
 from advnas.distribution import Distribution
-from advnas.strategies.strategy import Feedback, Phase, State, known
+from advnas.strategies.strategy import Feedback, Phase, State, Strategy, known
 
 
 @dataclass(frozen=True, kw_only=True)
-class Snas:
+class Snas(Strategy):
     """Mix all operations by a relaxed draw and differentiate through it.
 
         a = softmax((theta + G) / tau),  G ~ Gumbel;      dJ/dtheta = E[ (da/dtheta)^T dr/da ]
@@ -31,10 +31,6 @@ class Snas:
     architecture_operations: ClassVar[int | None] = None
     independent_draws: ClassVar[bool] = True
 
-    def init(self, logits: Tensor, zeros: Tensor, generator: torch.Generator) -> State:
-        """There is no state."""
-        return {}
-
     def draw(
         self, logits: Tensor, state: State, phase: Phase, progress: float | None, generator: torch.Generator
     ) -> Draw:
@@ -47,7 +43,3 @@ class Snas:
         """dr/da carried on to theta through the relaxation."""
         (descent,) = torch.autograd.grad(draw.weights, logits, feedback.slopes)
         return -descent, state
-
-    def project(self, before: Tensor, after: Tensor, draw: Draw, state: State) -> Tensor:
-        """Theta is unconstrained."""
-        return after

@@ -1,9 +1,10 @@
-"""The protocol of a search strategy: how a draw is made, and how theta's gradient is made from what comes back."""
+"""What a search strategy is: how a draw is made, and how theta's gradient is made from what comes back."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -12,6 +13,8 @@ from advnas.architecture import Draw
 
 State = dict[str, Tensor]
 """What a strategy needs for its next step, as plain tensors, so that a checkpoint can hold it."""
+
+Answer = Literal["argmax", "process_best"]
 
 
 class Phase(Enum):
@@ -47,45 +50,52 @@ class Feedback:
         return self.slope
 
 
-class Strategy(Protocol):
+class Strategy(ABC):
     """A search strategy: a frozen dataclass of hyper-parameters. State comes in and goes out as a value.
+
+    Subclass it, write `draw` and `gradient`, and keep the defaults of everything else. An object of another class
+    that has all of these attributes and methods works as well.
 
     All tensors may have leading dimensions (independent searches side by side), so write sums over the last
     axes only. Padding: logits of minus infinity, gradient 0.
-
-    A class attribute `independent_draws = True` says that several processes may each learn from a draw of their
-    own: the mean of their gradients is the gradient, the mean of their next states the next state, and `project`
-    does not look at the draw. Without it they all run the same draw.
     """
 
-    weight_operations: ClassVar[int | None]
-    """How many operations a decision executes in a weight step; None: all of them (dense)."""
-    architecture_operations: ClassVar[int | None]
+    weight_operations: ClassVar[int | None] = 1
+    """How many operations per decision a weight step executes; None: all of them (dense)."""
+    architecture_operations: ClassVar[int | None] = 1
     """The same for an architecture step."""
+    independent_draws: ClassVar[bool] = False
+    """Whether several processes may each learn from a draw of their own: the mean of their gradients is the
+    gradient, the mean of their next states the next state, and `project` does not look at the draw. Otherwise all
+    processes run the same draw."""
+    answer: ClassVar[Answer] = "argmax"
+    """Which architecture is the result of a search: the most likely one, or the drawn one with the lowest loss."""
+    learns: ClassVar[bool] = True
+    """False for a baseline, whose theta never moves."""
 
     def init(self, logits: Tensor, zeros: Tensor, generator: torch.Generator) -> State:
-        """The first state. zeros: bool [decisions, candidates], the zero operations."""
-        ...
+        """Return the first state; empty by default. zeros: bool [decisions, candidates], the zero operations."""
+        return {}
 
+    @abstractmethod
     def draw(
         self, logits: Tensor, state: State, phase: Phase, progress: float | None, generator: torch.Generator
     ) -> Draw:
-        """What the next step runs. progress: the share of the architecture steps already taken.
+        """Return what the next step runs. progress: the share of the architecture steps already taken.
 
         None where the length of the search is not known; a schedule asks for it with `known(progress)`.
         """
-        ...
 
+    @abstractmethod
     def gradient(self, feedback: Feedback, draw: Draw, logits: Tensor, state: State) -> tuple[Tensor | None, State]:
-        """An estimate of grad_theta J, the direction in which the expected reward rises, shape of the logits.
+        """Estimate grad_theta J, the direction in which the expected reward rises; shape of the logits.
 
         None: nothing yet, theta stays untouched in this step.
         """
-        ...
 
     def project(self, before: Tensor, after: Tensor, draw: Draw, state: State) -> Tensor:
-        """Where theta ends up after the optimiser has moved it from `before` to `after`."""
-        ...
+        """Return where theta ends after the optimiser has moved it from `before` to `after`; there, by default."""
+        return after
 
 
 def known(progress: float | None) -> float:

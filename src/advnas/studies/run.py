@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from advnas import strategies
 from advnas.parallel.launch import current
-from advnas.records.checkpoints import Checkpoints, enter_checkpoint, save_checkpoint
+from advnas.records.checkpoints import Checkpoints, resume_from, save_state
 from advnas.records.files import parse_json, write_atomically
 from advnas.records.journal import Journal
 from advnas.records.restoring import check_form
@@ -64,7 +64,7 @@ def run_warmup(experiment: Experiment, seed: int, study: Path) -> None:
             state = {"search": search.state(), "data": data.state(), "seconds": clock.seconds}
             checkpoints.save(state, search.weight_steps)
     warm = {"weights": search.state()["weights"], "data": data.state(), "seconds": clock.seconds}
-    group.on_rank_zero(partial(save_checkpoint, target, warm))
+    group.on_rank_zero(partial(save_state, target, warm))
     if group.rank == 0:
         checkpoints.clear()
 
@@ -93,7 +93,7 @@ def run_search(experiment: Experiment, strategy: str, seed: int, study: Path) ->
         log.warmup_seconds = warm["seconds"]
 
     if not checkpoints.resume(go_on) and shares_warmup(strategy) and experiment.length.warmup:
-        enter_checkpoint(warmup_file(study, seed), begin)
+        resume_from(warmup_file(study, seed), begin)
     group.wait()  # nobody writes before all have read
     group.count_anew()
     _go(experiment, search, data, log, checkpoints)

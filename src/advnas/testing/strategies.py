@@ -18,16 +18,13 @@ _SIZES = (2, 3, 4)  # decisions of different sizes, so that there is padding
 _STEPS = 200
 
 
-def check_strategy(
-    strategy: Strategy | Callable[[], Strategy], *, learns: bool = True, independent: bool = True
-) -> None:
+def check_strategy(strategy: Strategy | Callable[[], Strategy], *, independent: bool = True) -> None:
     """Raise an AssertionError that names the rule, if a strategy breaks one.
 
         def test_my_strategy():
             check_strategy(MyStrategy(temperature=2.0))
 
     strategy: an object, or whatever makes one when it is called (a class, say).
-    learns: False for a strategy whose theta never moves.
     independent: False where theta follows from one model of all decisions, so that a decision may move without
         having been reached.
     """
@@ -40,7 +37,7 @@ def check_strategy(
         "the state is a value that survives a checkpoint": partial(_check_state, made),
         "the seed decides everything": partial(_check_seed, made),
         "a decision that was not reached stays as it is": partial(_check_unreached, made, independent),
-        "theta finds the better operation": partial(_check_learns, made, learns),
+        "theta finds the better operation": partial(_check_learns, made),
     }
     for rule, check in rules.items():
         try:
@@ -169,14 +166,14 @@ def _check_unreached(strategy: Strategy, independent: bool) -> None:
         )
 
 
-def _check_learns(strategy: Strategy, learns: bool) -> None:
+def _check_learns(strategy: Strategy) -> None:
     network = _Network([[-1.0, 1.0], [1.0, -1.0, -1.0]])  # one operation of each decision fits, see _loss_of
     search = _search(network, strategy, steps=_STEPS)
     start = search.distribution.logits
     for _ in range(_STEPS):
         _architecture_step(search, _loss_of)
-    if not learns:
-        _require(torch.equal(start, search.distribution.logits), "theta moved, though learns=False was said")
+    if not getattr(strategy, "learns", True):
+        _require(torch.equal(start, search.distribution.logits), "theta moved, though it says learns = False")
         return
     probability = search.distribution.probabilities
     better = [probability[0, 1].item(), probability[1, 0].item()]
@@ -187,7 +184,7 @@ def _check_learns(strategy: Strategy, learns: bool) -> None:
     )
 
 
-class _Watched:
+class _Watched(Strategy):
     """A strategy under observation: every call is checked, every draw is kept."""
 
     weight_operations: ClassVar[int | None] = None
