@@ -9,7 +9,8 @@ NAME = re.compile(r"\b(\w+)(?:\.py|/)(?= )")
 
 
 def test_every_room_and_module_of_the_package_is_named():
-    layout = re.search(r"^src/advnas/\n(.*?)^tests/", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL | re.MULTILINE)
-    shown = {name for line in layout[1].splitlines() for name in NAME.findall(line.partition("     ")[0] + " ")}
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    layout = text[text.index("src/advnas/\n") : text.index("\ntests/ ")]
+    shown = {name for line in layout.splitlines()[1:] for name in NAME.findall(line.partition("     ")[0] + " ")}
     there = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
     assert shown == there - {"__init__", "__main__"}
