@@ -365,7 +365,7 @@ def test_an_in_place_relu_may_follow_a_choice(name):
 @pytest.mark.parametrize("make", [network, nested])
 def test_a_joint_step_takes_the_weight_step_and_the_architecture_step_of_its_draw(name, make):
     joint, of_weights, of_theta = alike(3, name, make)
-    of_weights.strategy = Recorded(of_weights.strategy, Phase.ARCHITECTURE)
+    of_weights.policy.strategy = Recorded(of_weights.strategy, Phase.ARCHITECTURE)
     for _ in range(3):
         joint.joint_step(loss_of)
         of_weights.weight_step(loss_of)
@@ -900,7 +900,7 @@ def test_a_signal_lets_the_step_finish_and_saves_also_within_an_epoch(tmp_path, 
     whole, stopped, resumed = alike(3)
     whole.run(shuffled(), epochs=3, folder=tmp_path / "whole")
     before, ask = signal.getsignal(number), partial(os.kill, os.getpid(), number)
-    with pytest.raises(SearchStopped, match=r"stopped after 6 weight steps and saved.*resume=True"):
+    with pytest.raises(SearchStopped, match=r"stopped after 6 turns and saved.*resume=True"):
         stopped.run(shuffled(), epochs=3, folder=tmp_path / "run", on_step=after(11, ask))
     assert signal.getsignal(number) is before
     assert (stopped.weight_steps, stopped.architecture_steps) == (6, 6)

@@ -51,7 +51,7 @@ def tensors(made):
 def assert_refused(made, manifest, folder, error, message):
     before = tensors(made)
     with pytest.raises(error, match=message) as raised:
-        made._store.check(manifest, folder)
+        made.weights.store.check(manifest, folder)
     assert raised.type is error
     assert all(map(torch.equal, tensors(made), before))
 
@@ -82,8 +82,8 @@ def test_what_was_saved_is_accepted_and_loaded_by_every_store(saved, store):
     made, expected = search(store), search()
     for _ in range(3):
         made.weight_step(lambda model: model(torch.ones(1, 3)).sum())
-    made._store.check(manifest, folder)
-    made._store.unpack(manifest, folder)
+    made.weights.store.check(manifest, folder)
+    made.weights.store.unpack(manifest, folder)
     assert torch.equal(made.model[0].candidates[0].weight, expected.model[0].candidates[0].weight)
     assert all(map(torch.equal, tensors(made), tensors(expected)))
 

@@ -100,18 +100,13 @@ class SearchRun:
             "length": asdict(self.length),
         }
 
-    def result(self, recorder: "Recorder") -> dict[str, Any]:
-        """What is known at the end, as plain values; for `result.json`."""
-        answers = self.search.answers()
+    def result(self) -> dict[str, Any]:
+        """What is known at the end, as plain values, equal for equal runs; for `result.json`."""
         return {
             "strategy": strategies.name_of(self.search.strategy),
             "seed": self.search.seed,
-            "argmax": answers["argmax"],
-            "process_best": answers["process_best"],
-            "seconds": recorder.seconds,
-            "warmup_seconds": recorder.warmup_seconds,
+            **self.search.answers(),
             "operation_sizes": self.search.space.operation_sizes(),
-            "provenance": provenance(),
         }
 
     def state(self, folder: Path) -> dict[str, Any]:

@@ -298,7 +298,7 @@ class Search:
             Path(folder), run, asked=run.asked(), resume=resume, group=self.group, advice=advice
         ) as recorder:
             run_search(run, recorder=recorder, on_step=on_step)
-            recorder.finish(run.result(recorder), keep_checkpoints=True)
+            recorder.finish(run.result(), keep_checkpoints=True)
         return self.argmax()
 
     def set_length(self, steps: int | None, warmup: int = 0) -> None:
