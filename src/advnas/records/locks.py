@@ -116,7 +116,7 @@ def _in_use(path: Path, content: bytes) -> str:
 
 
 def _close_inherited() -> None:
-    """A child of a fork does not own its parent's folders: they must be free when the parent is gone."""
+    """A child of a fork does not own its parent's folders: they must be free when the parent ends."""
     for descriptor in _held:
         os.close(descriptor)
     _held.clear()
