@@ -25,7 +25,7 @@ def segments(folder):
 
 def manifests(folder):
     states = [load_state(path) for path in sorted(folder.glob("checkpoint-*.pt"))]
-    return [state["search"]["weights"]["units"] for state in states]
+    return [state["work"]["search"]["weights"]["units"] for state in states]
 
 
 def run(lab, store, folder, epochs=EPOCHS, on_step=None, **options):

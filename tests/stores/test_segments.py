@@ -142,7 +142,7 @@ def test_a_forged_record_is_refused(saved, change):
     folder, manifest = saved
     forged = rewritten(folder, manifest, change)
     with pytest.raises(ValueError, match=rf"is damaged: its header|{NAME}"):
-        search()._store.check(forged, folder)
+        search().weights.store.check(forged, folder)
 
 
 def test_optimizer_state_of_another_shape_is_refused(saved):
