@@ -142,6 +142,7 @@ class _Training:
             "model": self._model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "history": [asdict(epoch) for epoch in self._history],
+            "epochs": self.position,
             "best": self._best,
         }
 
@@ -151,8 +152,8 @@ class _Training:
         check_form(state, [now, {**now, "history": []}], "it")
         check_optimizer(self._optimizer, state["optimizer"], "optimizer")
         numbers = [line["number"] for line in state["history"]]
-        if not numbers or numbers != list(range(1, len(numbers) + 1)):
-            raise ValueError(f"its history should count the epochs from 1, not {numbers}")
+        if not numbers or numbers != list(range(1, check_count("epochs", state["epochs"], least=0) + 1)):
+            raise ValueError(f"its history should count {state['epochs']} epochs from 1, not {numbers}")
         with rolled_back_on_failure(partial(self._put, copy.deepcopy(self.state(folder)))):
             self._model.load_state_dict(state["best"])  # only to see that it fits
             self._put(state)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from advnas import strategies
+from advnas.arguments import check_count
 from advnas.parallel.group import Group, RankGone
 from advnas.records.checkpoints import Checkpoints
 from advnas.records.files import write_atomically
@@ -268,8 +269,9 @@ class Recorder:
     def _restore(self, saved: dict[str, Any]) -> None:
         form = {"work": {}, "lines": 0, "records": 0, "seconds": 0.0, "warmup_seconds": 0.0}
         check_form(saved, [form], "it")
+        lines, records = (check_count(name, saved[name], least=0) for name in ("lines", "records"))
         self._work.restore(saved["work"], self.folder)
-        self._lines, self._records = saved["lines"], saved["records"]
+        self._lines, self._records = lines, records
         self.warmup_seconds = saved["warmup_seconds"]
         self._start = time.perf_counter() - saved["seconds"]
 
