@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from advnas import Search
 from advnas.randomness import generator, seed_of
 from advnas.search import LossOf
-from advnas.spaces.convolution_cell import ConvolutionCellNetwork, nasbench201_candidates
+from advnas.spaces.nasbench201 import ConvolutionCellNetwork, nasbench201_candidates
 
 
 class DepthwisePool(nn.Module):

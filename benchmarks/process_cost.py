@@ -28,7 +28,7 @@ from advnas.parallel.group import Group
 from advnas.parallel.launch import joined, spawn
 from advnas.randomness import generator
 from advnas.search import LossOf
-from advnas.spaces.convolution_cell import ConvolutionCellNetwork
+from advnas.spaces.nasbench201 import ConvolutionCellNetwork
 from advnas.studies.engines import Engine, Processes, Ray
 
 PROCESSES = 2

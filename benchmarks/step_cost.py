@@ -28,7 +28,7 @@ from advnas.distribution import Distribution
 from advnas.randomness import generator, seed_of
 from advnas.search import PAPER_WEIGHTS, LossOf
 from advnas.search.plan import saved_bytes
-from advnas.spaces.convolution_cell import ConvolutionCellNetwork, nasbench201_candidates
+from advnas.spaces.nasbench201 import ConvolutionCellNetwork, nasbench201_candidates
 
 MANY = 16  # copies of NAS-Bench-201's four operations: 64 candidates an edge
 

@@ -18,8 +18,9 @@ from typing import Any
 import torch
 
 from advnas.paper import cifar10, ptb
-from advnas.studies.study import Experiment
+from advnas.studies.study import Study
 from advnas.tasks.data_folder import data_folder
+from advnas.tasks.penn_treebank import CarriedLoss, Pass
 
 Cost = dict[str, float]
 
@@ -28,7 +29,7 @@ def main() -> None:
     options = parse_arguments()
     torch.set_num_threads(options.threads)
     folder = data_folder(options.data_folder)
-    experiment: Experiment
+    experiment: Study
     names: tuple[str, ...]
     if options.experiment == "cifar10":
         experiment, names = cifar10.Cifar10(cifar10.PRESETS[options.preset], folder), cifar10.STRATEGIES
@@ -56,8 +57,8 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def cost(experiment: Experiment, name: str, turns: int) -> Cost:
-    search, data = experiment.make_search(name, 0), experiment.make_data(0)
+def cost(experiment: Study, name: str, turns: int) -> Cost:
+    search, data = experiment.begin(name, 0)
 
     def turn() -> None:
         search.turn(*data.losses(search))
@@ -79,7 +80,7 @@ def retraining_cost(experiment: ptb.Ptb, turns: int) -> Cost:
     network = space.derive({decision.name: "relu" for decision in space.decisions}, fresh=0)
     parameters = list(network.parameters())
     optimizer = torch.optim.SGD(parameters, lr=experiment.settings.weight_rate)
-    segments, loss_of = list(ptb.PtbEpoch(experiment.make_data(0).segments)), ptb.CarriedLoss()
+    segments, loss_of = list(Pass(experiment.make_data(0).segments, "retraining")), CarriedLoss()
     step = partial(
         train_step, network, parameters, optimizer, loss_of, iter(segments), experiment.settings.weight_clip
     )
@@ -89,7 +90,7 @@ def retraining_cost(experiment: ptb.Ptb, turns: int) -> Cost:
 
 
 def train_step(
-    network: Any, parameters: Any, optimizer: Any, loss_of: ptb.CarriedLoss, batches: Any, clip: float
+    network: Any, parameters: Any, optimizer: Any, loss_of: CarriedLoss, batches: Any, clip: float
 ) -> None:
     optimizer.zero_grad(set_to_none=True)
     loss_of(network, next(batches)).backward()  # type: ignore[no-untyped-call]

@@ -14,7 +14,7 @@ from advnas import Architecture, Choice, Search, SearchSpace
 from advnas.answers.batch_norm import reestimate_batch_norm, track_norms
 from advnas.export import export, load_plain
 from advnas.randomness import generator
-from advnas.spaces.convolution_cell import ConvolutionCellNetwork
+from advnas.spaces.nasbench201 import ConvolutionCellNetwork
 from advnas.spaces.recurrent_cell import RecurrentCellNetwork
 
 CELL = Architecture(

@@ -12,7 +12,7 @@ from advnas import Architecture, Choice, Distribution, ProcessBest, Search
 from advnas.answers.batch_norm import reestimate_batch_norm, track_norms
 from advnas.answers.ranking import draw_different, evaluated
 from advnas.randomness import generator
-from advnas.spaces.convolution_cell import ConvolutionCellNetwork
+from advnas.spaces.nasbench201 import ConvolutionCellNetwork
 
 
 class Scale(nn.Module):

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from advnas import __version__, strategies
-from advnas.paper import cifar10
 from advnas.paper.cifar10 import PRESETS
 from advnas.spaces import SPACES
 from advnas.tables import nasbench201
+from advnas.tasks import cifar10
 from advnas.tasks.cifar10 import Images
 
 TINY = ["experiment", "toy", "--preset", "quick", "--iterations", "20", "--seeds", "2"]
@@ -317,7 +317,7 @@ def test_a_study_that_cannot_work_is_refused_before_it_leaves_a_trace(
 
 def test_a_study_shows_every_run_and_is_not_run_twice(here, tmp_path, data, monkeypatch):
     images = Images(torch.zeros(50_000, 3, 32, 32, dtype=torch.uint8), torch.zeros(50_000, dtype=torch.long))
-    monkeypatch.setattr(cifar10, "_images", lambda folder: images)
+    monkeypatch.setattr(cifar10, "read_once", lambda folder, part: images)
     command = ["experiment", "cifar10", "--preset", "quick", "--jobs", 1, "--data-folder", data, "--json"]
     command += ["--folder", tmp_path, "--strategies", "advantage", "random"]
     code, output, error = here(*command)

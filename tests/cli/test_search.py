@@ -126,7 +126,7 @@ def test_exported_files_agree_with_the_searched_network_where_there_is_no_advnas
     from advnas.answers.batch_norm import evaluating, reestimate_batch_norm
     from advnas.randomness import seed_of
     from advnas.records.checkpoints import load_state
-    from advnas.studies.images import digits as make_search
+    from advnas.studies.built_in import make_search
 
     folder, _ = digits
     monkeypatch.chdir(folder)
@@ -135,7 +135,7 @@ def test_exported_files_agree_with_the_searched_network_where_there_is_no_advnas
     )
     assert code == 0
     assert ("searched network" in output) == (weights == "inherited")
-    search, task = make_search("advantage", 1)
+    search, task = make_search("advantage", 1, task="digits")
     evaluation = read_results(Path("runs/digits-advantage"))[1]["evaluation"]
     where = Path("runs/digits-advantage/runs/advantage-1/evaluation")
     x = task.test[0][0][:7]

@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from advnas.paper import cifar10
 from advnas.paper.cifar10 import PRESETS, STRATEGIES, Cifar10, Cifar10Settings
 from advnas.search import Search
+from advnas.tasks import cifar10
 from advnas.tasks.cifar10 import Images
 
 
@@ -18,7 +18,7 @@ def experiment(monkeypatch):
         torch.randint(256, (50_000, 3, 32, 32), dtype=torch.uint8, generator=random),
         torch.randint(10, (50_000,), generator=random),
     )
-    monkeypatch.setattr(cifar10, "_images", lambda folder: images)
+    monkeypatch.setattr(cifar10, "read_once", lambda folder, part: images)
     return Cifar10(PRESETS["quick"], Path("nowhere"))
 
 
@@ -59,7 +59,7 @@ def test_minibatches_depend_on_the_seed_and_the_position_alone(experiment):
 
 
 def test_the_halves_share_no_image(experiment):
-    training, validation = cifar10._halves(experiment.data_folder, 400)
+    training, validation = cifar10.parts(experiment.data_folder, 400)
     assert len(set(training.tolist()) | set(validation.tolist())) == 800
 
 
@@ -101,9 +101,9 @@ def test_settings_that_cannot_work_are_refused(options, message):
 def test_more_images_than_there_are_are_refused(experiment):
     greedy = replace(experiment, settings=replace(experiment.settings, images=25_001))
     with pytest.raises(ValueError, match=r"25,000 images, got images=25,001"):
-        greedy.check()
+        greedy.check("advantage", 0)
 
 
 def test_missing_images_stop_a_study_before_it_starts(tmp_path):
     with pytest.raises(FileNotFoundError, match="No CIFAR-10 in"):
-        Cifar10(PRESETS["quick"], tmp_path).check()
+        Cifar10(PRESETS["quick"], tmp_path).check("advantage", 0)

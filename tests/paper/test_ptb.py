@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from advnas import Architecture
-from advnas.paper import ptb
-from advnas.paper.ptb import PRESETS, STRATEGIES, Ptb, PtbSettings, answer_of
+from advnas.paper.ptb import PRESETS, STRATEGIES, Ptb, PtbSettings
 from advnas.records.checkpoints import Checkpoints
 from advnas.studies.run import read_results, run_search
 from advnas.studies.study import Found
+from advnas.tasks import penn_treebank
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +38,9 @@ def test_the_paper_preset_is_the_appendix():
     assert (paper.theta_rate, paper.theta_betas, paper.theta_clip) == (3e-3, (0.9, 0.999), 1)
 
 
-def test_the_answer_is_taken_as_in_the_paper():
+def test_the_answer_is_taken_as_in_the_paper(experiment):
     found = Found(Architecture({"0->1": "relu"}), Architecture({"0->1": "tanh"}))
-    answers = {name: answer_of(name, found)[0] for name in STRATEGIES}
+    answers = {name: found.taken(experiment.answer_of(name))[0] for name in STRATEGIES}
     assert answers == {
         "reinforce": "process best",
         "parsec": "argmax",
@@ -49,7 +49,7 @@ def test_the_answer_is_taken_as_in_the_paper():
         "advantage": "argmax",
         "random": "process best",
     }
-    assert answer_of("gdas", replace(found, process_best=None)) == ("argmax", found.argmax)
+    assert replace(found, process_best=None).taken("process_best") == ("argmax", found.argmax)
 
 
 def test_the_weights_and_theta_carry_hidden_states_of_their_own(experiment):
@@ -147,8 +147,8 @@ def test_settings_that_cannot_work_are_refused(options, message):
 
 def test_missing_texts_stop_a_study_before_it_starts(tmp_path):
     with pytest.raises(FileNotFoundError, match=str(tmp_path)):
-        Ptb(PRESETS["quick"], tmp_path).check()
+        Ptb(PRESETS["quick"], tmp_path).check("advantage", 0)
 
 
 def test_the_texts_are_read_once(experiment, folder):
-    assert experiment._corpus is ptb._read(Path(folder))
+    assert experiment._corpus is penn_treebank.read_once(Path(folder))

@@ -26,8 +26,9 @@ from advnas.export import export, load_plain
 from advnas.records.checkpoints import Checkpoints, DamagedCheckpoint, load_state
 from advnas.reports.study import read_study
 from advnas.retrain import retrain
+from advnas.studies.built_in import MAKE_SEARCH
 from advnas.studies.folder import claim_folder
-from advnas.studies.own_network import EntryExperiment, EntrySettings
+from advnas.studies.own_network import OwnNetworkSettings, OwnNetworkStudy
 from advnas.studies.run import read_results, run_folder, run_search, run_warmup, warmup_file
 
 SGD = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
@@ -458,7 +459,7 @@ def test_a_training_refuses_a_checkpoint_of_another_form(tmp_path):
 # Studies
 
 
-DIGITS = EntryExperiment(EntrySettings("advnas.studies.images:digits", epochs=4, warmup=2, retrain_epochs=2))
+DIGITS = OwnNetworkStudy(OwnNetworkSettings(MAKE_SEARCH, {"task": "digits"}, epochs=4, warmup=2, retrain_epochs=2))
 
 
 @pytest.fixture(scope="module")

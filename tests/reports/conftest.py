@@ -67,10 +67,15 @@ def write_synthetic_study(
     settings = {"preset": "small", "zero": zero, "warmup": warmup, "network": {"channels": 8, "cells": 1}}
     operations = ACTIVATIONS if experiment == "ptb" else OPERATIONS if zero else OPERATIONS[:-1]
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "study.json").write_text(json.dumps({"experiment": experiment, "settings": settings}))
+    about = {"experiment": experiment, "title": experiment, "retrains": experiment != "cifar10"}
+    (folder / "study.json").write_text(json.dumps(about | {"settings": settings}))
     for strategy, seed in itertools.product(strategies, range(seeds)):
         run = folder / "runs" / f"{strategy}-{seed}"
         run.mkdir(parents=True)
+        by_process_best = strategy in (BY_PROCESS_BEST if experiment == "ptb" else ("random",))
+        answer = "process_best" if by_process_best else "argmax"
+        asked = {"strategy": strategy, "seed": seed, "answer": answer, "learns": strategy != "random"}
+        (run / "run.json").write_text(json.dumps(asked))
         lines = list(measurements(strategy, seed, records, operations, warmup))
         pace = SECONDS_AN_EPOCH.get(strategy, 1.2) * (1 + 0.05 * seed)
         seconds = [round(pace * (line["epoch"] - warmup), 3) for line in lines]

@@ -236,7 +236,7 @@ def test_the_page_says_who_does_not_beat_random_by_perplexity(write_study, tmp_p
     assert (
         "Whether proxyless beats equal-cost random search by validation perplexity is open: 999.00 against" in text
     )
-    assert "one seed says nothing about luck" in text
+    assert "one seed has no interval" in text
 
 
 def test_results_that_were_not_retrained_are_reported_without_perplexities(write_study, tmp_path):

@@ -23,7 +23,7 @@ def rewrite(path, **changes):
 
 def test_a_folder_becomes_a_study(study_folder):
     study = read_study(study_folder)
-    assert study.experiment == "cifar10"
+    assert study.name == "cifar10"
     assert study.strategies == ("advantage", "proxyless", "darts", "random")
     assert [run.name for run in study.of("darts")] == ["darts-0", "darts-1"]
     assert [record.epoch for record in study.runs[0].records] == [8.0, 12.0, 16.0]
@@ -155,9 +155,11 @@ def test_without_a_table_the_costs_are_still_known(study_folder):
     assert known == {"seconds", "saved_mib"}
 
 
-def test_the_spread_is_that_of_the_population():
+def test_the_spread_is_the_sample_standard_deviation():
     values = [90.0, 93.0, None, 94.0]
-    assert spread(values) == pytest.approx((np.mean([90, 93, 94]), np.std([90, 93, 94])))
+    assert spread(values) == pytest.approx((np.mean([90, 93, 94]), np.std([90, 93, 94], ddof=1)))
+    assert spread([90.0, None]) == (90.0, None)
+    assert spread([90.0]).written(2) == "90.00"
     assert spread([None]) is None
 
 
@@ -292,7 +294,7 @@ def test_the_table_of_perplexities_stands_next_to_the_paper(ptb_folder):
             ([found.parameters / 1e6 for found in evaluations], "7.44 ± 0.00"),
         ]
     ):
-        assert advantage.values[place] == (f"{np.mean(values):.2f} ± {np.std(values):.2f}", paper)
+        assert advantage.values[place] == (f"{np.mean(values):.2f} ± {np.std(values, ddof=1):.2f}", paper)
     assert (advantage.answer, gdas.answer, gdas.runs) == ("argmax", "process best", "1 of 2")
     assert (random.answer, random.in_paper) == ("process best", False)
 

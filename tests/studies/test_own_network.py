@@ -1,4 +1,4 @@
-"""A user's function becomes an experiment; tests/cli/test_search.py runs whole ones."""
+"""A user's function becomes a study; tests/cli/test_search.py runs whole ones."""
 
 import sys
 from pathlib import Path
@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from advnas import Choice, Search, Task
-from advnas.studies.own_network import EntryExperiment, EntrySettings, example_inputs, load
+from advnas.studies.own_network import OwnNetworkSettings, OwnNetworkStudy, example_inputs, load
 from advnas.studies.run import read_results, run_search
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -34,31 +34,31 @@ def make_search(strategy, seed, *, width=3):
 
 
 def settings(**changes):
-    return EntrySettings(
+    return OwnNetworkSettings(
         f"{Path(__file__).stem}:make_search", **{"epochs": 3, "warmup": 1, "retrain_epochs": 2} | changes
     )
 
 
 def test_the_length_is_that_of_the_training_data():
-    length = EntryExperiment(settings()).length
+    length = OwnNetworkStudy(settings()).length
     assert (length.per_epoch, length.turns, length.warmup_turns) == (4, 12, 4)
 
 
 def test_all_strategies_of_a_seed_see_the_same_minibatches():
-    experiment, seen = EntryExperiment(settings()), []
+    study, seen = OwnNetworkStudy(settings()), []
     for strategy in ("advantage", "random"):
-        search, data = experiment.make_search(strategy, 3), experiment.make_data(3)
+        search, data = study.begin(strategy, 3)
         with search.space.running({"c": "skip"}):
             seen.append([data.losses(search)[0](search.model).item() for _ in range(4)])
     assert seen[0] == seen[1]
 
 
 def test_data_go_on_where_they_were():
-    experiment = EntryExperiment(settings())
-    search, data = experiment.make_search("random", 0), experiment.make_data(0)
+    study = OwnNetworkStudy(settings())
+    search, data = study.begin("random", 0)
     for _ in range(6):
         data.losses(search)[1]()
-    again = experiment.make_data(0)
+    _, again = study.begin("random", 0)
     again.restore(data.state())
     assert again.state() == data.state() == {"training": [1, 2], "validation": [2, 2]}
     with pytest.raises(ValueError, match="the position in the data has no 'validation'"):
@@ -66,12 +66,12 @@ def test_data_go_on_where_they_were():
 
 
 def test_a_run_is_judged_on_the_test_data_by_its_loss_where_there_is_no_metric(tmp_path):
-    experiment = EntryExperiment(settings(warmup=0))
-    run_search(experiment, "advantage", 0, tmp_path)
+    study = OwnNetworkStudy(settings(warmup=0))
+    run_search(study, "advantage", 0, tmp_path)
     evaluation = read_results(tmp_path)[0]["evaluation"]
     assert [measure["name"] for measure in evaluation["measures"]] == ["test loss"]
     where = tmp_path / "runs/advantage-0/evaluation"
-    network, task, _ = experiment.retrained("advantage", 0, evaluation["architecture"], where)
+    network, task, _ = study.retrained("advantage", 0, evaluation["architecture"], where)
     network.eval()
     with torch.no_grad():
         value = sum(loss(network, batch).item() for batch in task.test) / len(task.test)
@@ -79,17 +79,17 @@ def test_a_run_is_judged_on_the_test_data_by_its_loss_where_there_is_no_metric(t
 
 
 def test_an_answer_with_inherited_weights_computes_what_the_searched_network_does(tmp_path):
-    experiment = EntryExperiment(settings(warmup=0))
-    run_search(experiment, "advantage", 0, tmp_path)
+    study = OwnNetworkStudy(settings(warmup=0))
+    run_search(study, "advantage", 0, tmp_path)
     where = tmp_path / "runs/advantage-0/evaluation"
-    network, _, difference = experiment.inherited("advantage", 0, {"c": "square"}, where)
+    network, _, difference = study.inherited("advantage", 0, {"c": "square"}, where)
     assert not any(isinstance(module, Choice) for module in network.modules())
     assert difference == 0
 
 
 def test_low_precision_computes_in_it_and_keeps_the_weights_whole():
-    experiment = EntryExperiment(settings(precision="bfloat16"))
-    search, data = experiment.make_search("advantage", 0), experiment.make_data(0)
+    study = OwnNetworkStudy(settings(precision="bfloat16"))
+    search, data = study.begin("advantage", 0)
     seen = []
     search.model[0].register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
     search.turn(*data.losses(search))

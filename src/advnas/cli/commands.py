@@ -144,7 +144,7 @@ class Data:
 class List:
     """Show what there is to choose from."""
 
-    what: Positional[Literal["strategies", "spaces"]]
+    what: Positional[Literal["strategies", "spaces", "tasks"]]
 
 
 _Text = Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")]

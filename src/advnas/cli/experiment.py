@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from advnas.paper.toy import ToySettings
     from advnas.reports.tables import Curves
     from advnas.studies.engines import Engine
-    from advnas.studies.study import Experiment as Study
+    from advnas.studies.study import Study
     from advnas.tables.nasbench201 import Table
 
 
-def run_study(study: Cifar10 | Ptb) -> None:
+def run_study(asked: Cifar10 | Ptb) -> None:
     """Run what is missing, then show every run."""
     from advnas import strategies
     from advnas.arguments import check_count
@@ -26,28 +26,28 @@ def run_study(study: Cifar10 | Ptb) -> None:
     from advnas.studies.folder import claim_folder
     from advnas.tasks.data_folder import data_folder
 
-    data = data_folder(study.data_folder).resolve()
-    experiment, defaults, count = _experiment_of(study, data)
-    names = list(dict.fromkeys(study.strategies)) or list(defaults)
+    data = data_folder(asked.data_folder).resolve()
+    study, defaults, count = _study_of(asked, data)
+    names = list(dict.fromkeys(asked.strategies)) or list(defaults)
     for name in names:
         strategies.strategy_type(name)
-    first = check_count("--first-seed", study.first_seed, least=0)
-    count = count if study.seeds is None else check_count("--seeds", study.seeds)
-    engine = _engine(study)
-    if study.show:
-        _show_settings(f"{experiment.name}, {study.preset}", experiment, names, count)
+    first = check_count("--first-seed", asked.first_seed, least=0)
+    count = count if asked.seeds is None else check_count("--seeds", asked.seeds)
+    engine = _engine(asked)
+    if asked.show:
+        _show_settings(f"{study.name}, {asked.preset}", study, names, count)
         return
-    experiment.check()
-    zero = "-zero" if isinstance(study, Cifar10) and study.zero else ""
-    folder = study.folder or Path("runs") / f"{experiment.name}-{study.preset}{zero}"
-    claim_folder(folder, experiment.name, experiment.settings)
-    jobs = plan(experiment, names, range(first, first + count))
-    with study_progress(experiment, jobs, folder) as on_done:
-        execute(experiment, jobs, folder, engine=engine, on_done=on_done)
-    if isinstance(study, Cifar10):
-        _show_cells(folder, data, as_json=study.json)
+    study.check(names[0], first)
+    zero = "-zero" if isinstance(asked, Cifar10) and asked.zero else ""
+    folder = asked.folder or Path("runs") / f"{study.name}-{asked.preset}{zero}"
+    claim_folder(folder, study)
+    jobs = plan(study, names, range(first, first + count))
+    with study_progress(study, jobs, folder) as on_done:
+        execute(study, jobs, folder, engine=engine, on_done=on_done)
+    if isinstance(asked, Cifar10):
+        _show_cells(folder, data, as_json=asked.json)
     else:
-        _show_evaluations(folder, as_json=study.json)
+        _show_evaluations(folder, as_json=asked.json)
 
 
 def _engine(study: Cifar10 | Ptb) -> "Engine | None":
@@ -65,8 +65,8 @@ def _engine(study: Cifar10 | Ptb) -> "Engine | None":
     return None if jobs == 1 else Processes(jobs or 2)
 
 
-def _experiment_of(study: Cifar10 | Ptb, data: Path) -> "tuple[Study, Sequence[str], int]":
-    """The experiment, the strategies it compares, and over how many seeds."""
+def _study_of(study: Cifar10 | Ptb, data: Path) -> "tuple[Study, Sequence[str], int]":
+    """The study, the strategies it compares, and over how many seeds."""
     from advnas.paper import cifar10, ptb
 
     if isinstance(study, Ptb):
@@ -75,23 +75,24 @@ def _experiment_of(study: Cifar10 | Ptb, data: Path) -> "tuple[Study, Sequence[s
     return cifar10.Cifar10(settings, data), cifar10.STRATEGIES, cifar10.SEEDS[study.preset]
 
 
-def _show_settings(title: str, experiment: "Study", names: Sequence[str], seeds: int) -> None:
+def _show_settings(title: str, study: "Study", names: Sequence[str], seeds: int) -> None:
     import rich
     from rich.table import Table
 
     table = Table("setting", "value", title=title)
-    for field in fields(experiment.settings):
-        table.add_row(field.name, str(getattr(experiment.settings, field.name)))
+    for field in fields(study.settings):
+        table.add_row(field.name, str(getattr(study.settings, field.name)))
     table.add_section()
     table.add_row("strategies", ", ".join(names))
     table.add_row("seeds", str(seeds))
-    for about, what in experiment.procedure().items():
+    for about, what in study.procedure().items():
         table.add_row(about, what)
     rich.print(table)
 
 
 def _show_cells(folder: Path, data: Path, *, as_json: bool) -> None:
     """Every finished run: its cells, and what they are worth where the benchmark's table is at hand."""
+    from advnas import strategies
     from advnas.studies.run import read_results
     from advnas.tables import nasbench201
 
@@ -100,7 +101,7 @@ def _show_cells(folder: Path, data: Path, *, as_json: bool) -> None:
     for result in read_results(folder):
         best = result["process_best"] and result["process_best"]["architecture"]
         row = {key: result[key] for key in ("strategy", "seed", "seconds")}
-        argmax = None if result["strategy"] == "random" else result["argmax"]  # its theta never moves
+        argmax = None if result["strategy"] in strategies.baselines() else result["argmax"]  # theta never moves
         for name, cell in (("argmax", argmax), ("process_best", best)):
             row[name] = cell and nasbench201.to_string(cell)
             row[f"{name}_accuracy"] = known.accuracy(cell) if cell and known else None
@@ -126,16 +127,17 @@ def _show_evaluations(folder: Path, *, as_json: bool) -> None:
 
 def _print_rows(folder: Path, rows: Sequence[dict[str, Any]], columns: Sequence[str], *, as_json: bool) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
-    shown = Table(*(column.replace("_", " ") for column in columns), title=str(folder))
+    shown = Table(*(escape(column.replace("_", " ")) for column in columns), title=escape(str(folder)))
     for row in rows:
-        shown.add_row(*(_cell(row[key]) for key in columns))
+        shown.add_row(*(escape(_cell(row[key])) for key in columns))
     if as_json:
         print(json.dumps(rows, indent=1))
     console = Console(stderr=as_json)
     console.print(shown)
-    console.print(f"Figures, tables and one page of it all: advnas report {folder}", highlight=False)
+    console.print(f"Figures, tables and one page of it all: advnas report {folder}", highlight=False, markup=False)
 
 
 def _cell(value: object) -> str:
@@ -155,9 +157,9 @@ def write_study_report(report: Report) -> None:
     from advnas.reports.study import read_study
     from advnas.tasks.data_folder import data_folder
 
-    of_cells = read_study(report.folder).experiment == "cifar10"
-    known = _known_accuracies(data_folder(report.data_folder)) if of_cells else None
-    if of_cells and known is None:
+    needs_table = not read_study(report.folder).retrains
+    known = _known_accuracies(data_folder(report.data_folder)) if needs_table else None
+    if needs_table and known is None:
         print("No table of accuracies in the data folder: the report goes without them.", file=sys.stderr)
     for path in write_report(report.folder, known):
         print(f"wrote {path}")
@@ -225,7 +227,7 @@ def _present(toy: Toy, settings: "ToySettings", curves: "Curves") -> None:
     console = Console(stderr=toy.json)
     table = Table(
         title=f"Toy regression: median test loss x 100 over {settings.trials} trials, seed {settings.seed}",
-        caption="runs: operations executed a decision, for the weights / for theta; found: the teacher",
+        caption="runs: operations executed per decision, for the weights / for theta; found: the teacher",
     )
     for number, title in enumerate(TOY_HEADER):
         table.add_column(title, justify="left" if number == 0 else "right", no_wrap=True)
@@ -244,4 +246,4 @@ def _present(toy: Toy, settings: "ToySettings", curves: "Curves") -> None:
     except ImportError:
         console.print("No figure: it needs matplotlib. Write pip install 'advnas[reports]' and run this again.")
     for path in written:
-        console.print(f"wrote {path}", highlight=False)
+        console.print(f"wrote {path}", highlight=False, markup=False)

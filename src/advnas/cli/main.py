@@ -5,7 +5,7 @@ import sys
 import tyro
 
 from advnas import __version__
-from advnas.cli import data, experiment, search
+from advnas.cli import answers, data, experiment, search
 from advnas.cli.commands import (
     Cifar10,
     Command,
@@ -46,9 +46,9 @@ def run(command: Search | Export | Retrain | Experiment | Report | Query | Data 
         case Search():
             search.run_search(command)
         case Export():
-            search.export_answer(command)
+            answers.export_answer(command)
         case Retrain():
-            search.retrain_answer(command)
+            answers.retrain_answer(command)
         case Experiment(study=Toy() as toy):
             experiment.run_toy_study(toy)
         case Experiment(study=Cifar10() | Ptb() as study):
@@ -65,8 +65,10 @@ def run(command: Search | Export | Retrain | Experiment | Report | Query | Data 
             print_theory()
         case List(what="strategies"):
             list_strategies()
-        case List():
+        case List(what="spaces"):
             list_spaces()
+        case List():
+            list_tasks()
 
 
 def list_strategies() -> None:
@@ -77,7 +79,7 @@ def list_strategies() -> None:
     from advnas import strategies
     from advnas.reports.tables import propagation
 
-    table = Table(title="Strategies", caption="operations: executed a decision, for the weights / for theta")
+    table = Table(title="Strategies", caption="operations: executed per decision, for the weights / for theta")
     table.add_column("name", no_wrap=True)
     table.add_column("operations", no_wrap=True)
     table.add_column("what it does")
@@ -97,8 +99,21 @@ def list_spaces() -> None:
     from advnas.spaces import SPACES
 
     table = Table("name", "what it is", title="Search spaces")
-    for name, summary in SPACES.items():
-        table.add_row(name, summary)
+    for name, space in SPACES.items():
+        table.add_row(name, space.summary)
+    rich.print(table)
+
+
+def list_tasks() -> None:
+    """Every task that comes with the package."""
+    import rich
+    from rich.table import Table
+
+    from advnas.tasks import TASKS
+
+    table = Table("name", "what it is", "its space", title="Tasks")
+    for name, task in TASKS.items():
+        table.add_row(name, task.summary, task.space)
     rich.print(table)
 
 

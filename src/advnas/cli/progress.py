@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from advnas.paper.toy import ToySearch, ToySettings
     from advnas.studies.execute import Job, Status
-    from advnas.studies.study import Experiment as Study
+    from advnas.studies.study import Study
 
     OnIteration = Callable[[int, dict[str, ToySearch]], object]
     OnDone = Callable[[Job], object]
@@ -23,7 +23,7 @@ _SHOWN = 12  # decisions whose most likely operation is told
 
 
 @contextmanager
-def study_progress(experiment: "Study", jobs: "Sequence[Job]", folder: Path) -> "Iterator[OnDone]":
+def study_progress(study: "Study", jobs: "Sequence[Job]", folder: Path) -> "Iterator[OnDone]":
     """A live bar on a terminal, a line for every run that is done elsewhere; both on standard error."""
     from rich.console import Console
 
@@ -32,8 +32,8 @@ def study_progress(experiment: "Study", jobs: "Sequence[Job]", folder: Path) -> 
     if done_before:
         console.print(f"{done_before} of {len(jobs)} runs are done already", highlight=False)
     if console.is_terminal:
-        with _study_bar(experiment, jobs, folder, console):
-            yield lambda job: console.print(f"{job.name}: done", highlight=False)
+        with _study_bar(study, jobs, folder, console):
+            yield lambda job: console.print(f"{job.name}: done", highlight=False, markup=False)
         return
     started, done = time.monotonic(), done_before
 
@@ -47,16 +47,16 @@ def study_progress(experiment: "Study", jobs: "Sequence[Job]", folder: Path) -> 
 
 
 @contextmanager
-def _study_bar(experiment: "Study", jobs: "Sequence[Job]", folder: Path, console: "Console") -> Iterator[None]:
+def _study_bar(study: "Study", jobs: "Sequence[Job]", folder: Path, console: "Console") -> Iterator[None]:
     """Looks every few seconds at what the runs have written: they are other processes, or another program's."""
     from rich.live import Live
 
     over, started = threading.Event(), time.monotonic()
-    begun = sum(job.status(experiment, folder).share for job in jobs)
+    begun = sum(job.status(study, folder).share for job in jobs)
 
     def watch() -> None:
         while not over.wait(max(1, len(jobs) / 500)):
-            live.update(study_view(experiment, jobs, folder, time.monotonic() - started, begun), refresh=True)
+            live.update(study_view(study, jobs, folder, time.monotonic() - started, begun), refresh=True)
 
     with Live(console=console, transient=True, auto_refresh=False, redirect_stderr=False) as live:
         watcher = threading.Thread(target=watch, daemon=True)
@@ -69,7 +69,7 @@ def _study_bar(experiment: "Study", jobs: "Sequence[Job]", folder: Path, console
 
 
 def study_view(
-    experiment: "Study", jobs: "Sequence[Job]", folder: Path, seconds: float, begun: float = 0.0
+    study: "Study", jobs: "Sequence[Job]", folder: Path, seconds: float, begun: float = 0.0
 ) -> "RenderableType":
     """What every run under way is doing, what the first search among them believes, and the time that is left.
 
@@ -78,8 +78,9 @@ def study_view(
     from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.table import Table
+    from rich.text import Text
 
-    states = [(job, job.status(experiment, folder)) for job in jobs]
+    states = [(job, job.status(study, folder)) for job in jobs]
     done, share = sum(state.phase == "done" for _, state in states), sum(state.share for _, state in states)
     left = seconds * (len(jobs) - share) / (share - begun) if share > begun else None
     time_left = "" if left is None else f", about {_minutes(left)} left"
@@ -88,12 +89,12 @@ def study_view(
     for job, state in under_way:
         record = state.record or {}
         numbers = (_number(record.get(key)) for key in ("loss", "metric", "entropy"))
-        table.add_row(job.name, _phase(state), *numbers)
+        table.add_row(Text(job.name), _phase(state), *numbers)
     likely = next((state.record for _, state in under_way if state.phase == "search" and state.record), None)
     parts: list[RenderableType] = [f"{done} of {len(jobs)} runs done, {_minutes(seconds)} so far{time_left}"]
     bar = Table.grid()
     bar.add_row(ProgressBar(total=len(jobs), completed=share, width=60))
-    return Group(*parts, bar, table, *([] if likely is None else [_likely(likely)]))
+    return Group(*parts, bar, table, *([] if likely is None else [Text(_likely(likely))]))
 
 
 def _phase(state: "Status") -> str:

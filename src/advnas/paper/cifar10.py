@@ -1,24 +1,24 @@
 """The NAS-Bench-201 cell on CIFAR-10: the paper's main study."""
 
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
 
 from advnas import strategies
 from advnas.arguments import check_count
-from advnas.randomness import generator, seed_of
+from advnas.randomness import seed_of
 from advnas.search import LossOf, Search
-from advnas.spaces.convolution_cell import ConvolutionCellNetwork
+from advnas.spaces.nasbench201 import ConvolutionCellNetwork
+from advnas.strategies import Answer
 from advnas.studies.study import Length, TwoStreams
 from advnas.tasks import cifar10
 from advnas.tasks.image_stream import ImageStream
+from advnas.tasks.images import cross_entropy
 
-_SUBSET, *_PURPOSES = range(3)  # of the random streams of this study: which images, and the order of each half
+_PURPOSES = (1, 2)  # of the random streams of a seed: the order of each half
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,8 @@ class Cifar10:
     data_folder: Path
 
     name: ClassVar[str] = "cifar10"
+    title: ClassVar[str] = "cifar10"
+    retrains: ClassVar[bool] = False
 
     @property
     def length(self) -> Length:
@@ -92,9 +94,17 @@ class Cifar10:
             "augmentation": "flips, and crops after a border of 4 pixels, on both halves",
         }
 
-    def check(self) -> None:
+    def check(self, strategy: str, seed: int) -> None:
         """The images must be there and be the right ones."""
-        _halves(self.data_folder, self.settings.images)
+        cifar10.parts(self.data_folder, self.settings.images)
+
+    def begin(self, strategy: str, seed: int) -> tuple[Search, TwoStreams]:
+        """A search at its beginning, and both halves of the data."""
+        return self.make_search(strategy, seed), self.make_data(seed)
+
+    def answer_of(self, strategy: str) -> Answer:
+        """As the strategy says."""
+        return strategies.strategy_type(strategy).answer
 
     def make_search(self, strategy: str, seed: int) -> Search:
         """A search of the network, with weights that depend on the seed alone."""
@@ -106,7 +116,7 @@ class Cifar10:
             ).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return Search(
             network,
-            strategies.get(strategy, **self._strategy_options(strategy)),
+            strategies.for_task(strategy, examples=settings.batch, controller_rate=settings.controller_rate),
             steps=self.length.turns,
             warmup=self.length.warmup_turns,
             weight_optimizer=partial(
@@ -130,10 +140,10 @@ class Cifar10:
 
     def make_data(self, seed: int) -> TwoStreams:
         """Both halves, in an order and with an augmentation of the seed's own."""
-        images, batch = _images(self.data_folder), self.settings.batch
+        images, batch = cifar10.read_once(self.data_folder, "train"), self.settings.batch
         training, validation = (
             ImageStream(images, half, batch=batch, seed=seed_of(seed, purpose))
-            for half, purpose in zip(_halves(self.data_folder, self.settings.images), _PURPOSES, strict=True)
+            for half, purpose in zip(cifar10.parts(self.data_folder, self.settings.images), _PURPOSES, strict=True)
         )
         return TwoStreams(partial(loss_at, training), partial(loss_at, validation))
 
@@ -141,38 +151,8 @@ class Cifar10:
         """Nothing to do: the benchmark's table knows every cell."""
         return {}
 
-    def _strategy_options(self, name: str) -> dict[str, Any]:
-        """What a strategy must be told about this task."""
-        told: dict[str, dict[str, Any]] = {
-            "parsec": {"examples": self.settings.batch},
-            "enas": {"learning_rate": self.settings.controller_rate},
-        }
-        return told.get(name, {})
-
 
 def loss_at(stream: ImageStream, step: int) -> LossOf:
     """The loss on minibatch number `step` of a stream."""
-    images, labels = stream.batch(step)
-
-    def loss_of(model: nn.Module) -> Tensor:
-        return F.cross_entropy(model(images), labels)
-
-    return loss_of
-
-
-@lru_cache(maxsize=1)
-def _images(folder: Path) -> cifar10.Images:
-    return cifar10.read(folder, "train")
-
-
-def _halves(folder: Path, images: int) -> tuple[Tensor, Tensor]:
-    """Which images the weights and which theta are trained on: a random part of each half, the same in all runs."""
-    _images(folder)
-    halves = cifar10.halves(folder)
-    if images > min(map(len, halves)):
-        raise ValueError(f"Each half of CIFAR-10 has {min(map(len, halves)):,} images, got images={images:,}.")
-    training, validation = (
-        half[torch.randperm(len(half), generator=generator(_SUBSET, number))[:images]]
-        for number, half in enumerate(halves)
-    )
-    return training, validation
+    batch = stream.batch(step)
+    return lambda model: cross_entropy(model, batch)

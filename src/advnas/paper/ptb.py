@@ -1,8 +1,8 @@
 """The recurrent cell on Penn Treebank: search, then retrain what was found."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,21 +10,21 @@ import torch
 from torch import Tensor, nn
 
 from advnas import strategies
-from advnas.architecture import Architecture
-from advnas.arguments import check_count
+from advnas.arguments import check_count, did_you_mean
 from advnas.randomness import seed_of
 from advnas.retrain import retrain
 from advnas.search import LossOf, Search
+from advnas.space import SearchSpace
 from advnas.spaces.recurrent_cell import RecurrentCellNetwork
+from advnas.strategies import Answer
 from advnas.studies.study import Found, Length
 from advnas.task import Task
 from advnas.tasks import penn_treebank
-from advnas.tasks.penn_treebank import Corpus, Segments, perplexity
+from advnas.tasks.penn_treebank import CarriedLoss, Corpus, Pass, Segments, perplexity
 
 _FRESH, _RETRAINING = range(2)  # purposes of the seeds of this study
 
-# Which answer the paper takes from whom: "according to previous studies".
-BY_PROCESS_BEST = ("reinforce", "enas", "gdas", "random")
+_BY_PROCESS_BEST = ("reinforce", "enas", "gdas", "random")  # the paper: "according to previous studies"
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,8 @@ class Ptb:
     data_folder: Path
 
     name: ClassVar[str] = "ptb"
+    title: ClassVar[str] = "ptb"
+    retrains: ClassVar[bool] = True
 
     @property
     def length(self) -> Length:
@@ -95,28 +97,29 @@ class Ptb:
             "turns": "one a segment of the training text: tokens / batch / length an epoch",
             "in turn": "a step of the weights (SGD) and one of theta (Adam), both on the training text",
             "learning rates": "annealed to 0 along a cosine",
-            "answer": f"the process best for {', '.join(BY_PROCESS_BEST)}; the argmax for the others",
+            "answer": f"the process best for {', '.join(_BY_PROCESS_BEST)}; the argmax for the others",
             "retraining": "from scratch, with the optimiser of the search; the best epoch on the validation text",
         }
 
-    def check(self) -> None:
+    def check(self, strategy: str, seed: int) -> None:
         """The texts must be there and long enough."""
         self._segments()
+
+    def begin(self, strategy: str, seed: int) -> tuple[Search, "PtbText"]:
+        """A search at its beginning, and the text."""
+        return self.make_search(strategy, seed), self.make_data(seed)
+
+    def answer_of(self, strategy: str) -> Answer:
+        """As the paper takes it."""
+        return "process_best" if strategy in _BY_PROCESS_BEST else "argmax"
 
     def make_search(self, strategy: str, seed: int) -> Search:
         """A search of the language model, with weights that depend on the seed alone."""
         settings = self.settings
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed_of(seed))
-            network = RecurrentCellNetwork(
-                len(self._corpus.vocabulary),
-                hidden=settings.hidden,
-                nodes=settings.nodes,
-                dropout=settings.dropout,
-            )
+        facts = {"examples": settings.batch * settings.length, "controller_rate": settings.controller_rate}
         return Search(
-            network,
-            strategies.get(strategy, **self._strategy_options(strategy)),
+            self._network(seed),
+            strategies.for_task(strategy, **facts),
             steps=self.length.turns,
             weight_optimizer=self._weight_optimizer,
             architecture_optimizer=partial(
@@ -133,13 +136,13 @@ class Ptb:
 
     def evaluate(self, strategy: str, seed: int, search: Search, folder: Path) -> dict[str, Any]:
         """Retrain the answer from scratch; its perplexities with the weights that were best on validation text."""
-        by, architecture = answer_of(strategy, Found.by(search))
+        by, architecture = Found.by(search).taken(self.answer_of(strategy))
         settings = self.settings
-        network = self.make_search("random", seed).space.derive(architecture, fresh=seed_of(seed, _FRESH))
+        network = SearchSpace(self._network(seed)).derive(architecture, fresh=seed_of(seed, _FRESH))
         corpus = self._corpus
         outcome = retrain(
             network,
-            Task(PtbEpoch(self._segments()), (), CarriedLoss()),
+            Task(Pass(self._segments(), "retraining"), (), CarriedLoss()),
             epochs=settings.retrain_epochs,
             score=lambda model: perplexity(model, corpus.valid),
             optimizer=self._weight_optimizer,
@@ -158,27 +161,25 @@ class Ptb:
 
     @property
     def _corpus(self) -> Corpus:
-        return _read(self.data_folder)
+        return penn_treebank.read_once(self.data_folder)
 
     def _segments(self) -> Segments:
         settings = self.settings
-        return _cut(self.data_folder, settings.tokens, settings.batch, settings.length)
+        return penn_treebank.segments(self.data_folder, settings.tokens, settings.batch, settings.length)
 
     def _weight_optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         return torch.optim.SGD(parameters, lr=self.settings.weight_rate)
 
-    def _strategy_options(self, name: str) -> dict[str, Any]:
-        """What a strategy must be told about this task."""
-        told: dict[str, dict[str, Any]] = {
-            "parsec": {"examples": self.settings.batch * self.settings.length},
-            "enas": {"learning_rate": self.settings.controller_rate},
-        }
-        return told.get(name, {})
-
-
-def answer_of(strategy: str, found: Found) -> tuple[str, Architecture]:
-    """How the paper takes a strategy's answer, and that answer."""
-    return found.answer(by_process_best=strategy in BY_PROCESS_BEST)
+    def _network(self, seed: int) -> RecurrentCellNetwork:
+        settings = self.settings
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed_of(seed))
+            return RecurrentCellNetwork(
+                len(self._corpus.vocabulary),
+                hidden=settings.hidden,
+                nodes=settings.nodes,
+                dropout=settings.dropout,
+            )
 
 
 @dataclass
@@ -223,40 +224,11 @@ class PtbText:
         return loss_of
 
 
-@dataclass(frozen=True)
-class PtbEpoch:
-    """One pass over the text: (tokens, targets, whether the text starts here)."""
-
-    segments: Segments
-
-    def __len__(self) -> int:
-        return len(self.segments)
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor, bool]]:
-        for step in range(len(self.segments)):
-            yield *self.segments.at(step), step == 0
-
-
-class CarriedLoss:
-    """The loss of a segment, read with the state in which the segment before it left the model."""
-
-    def __init__(self) -> None:
-        self._hidden: Tensor | None = None
-
-    def __call__(self, model: nn.Module, batch: tuple[Tensor, Tensor, bool]) -> Tensor:
-        """batch: as `PtbEpoch` gives it."""
-        tokens, targets, starts = batch
-        loss, last = model.loss(tokens, targets, None if starts else self._hidden)  # type: ignore[operator]
-        self._hidden = last.detach()
-        return loss  # type: ignore[no-any-return]
-
-
-@lru_cache(maxsize=1)
-def _read(folder: Path) -> Corpus:
-    return penn_treebank.read(folder)
-
-
-@lru_cache(maxsize=1)
-def _cut(folder: Path, tokens: int | None, batch: int, length: int) -> Segments:
-    """The training text in segments; asked for whenever somebody asks how long a search is."""
-    return Segments(_read(folder).train[:tokens], batch=batch, length=length)
+def search_study(options: Mapping[str, Any], data_folder: Path) -> Ptb:
+    """Make the study of `advnas search --task penn_treebank`: the laptop's settings, changed by the options."""
+    settings, known = PRESETS["laptop"], [field.name for field in fields(PtbSettings)]
+    for name in options:
+        if name not in known:
+            takes = ", ".join(known)
+            raise ValueError(f"penn_treebank has no option {name!r}{did_you_mean(name, known)}; it takes {takes}.")
+    return Ptb(replace(settings, **options), data_folder)

@@ -33,7 +33,7 @@ _COLORS = {
 def look(name: str) -> Look:
     """Sparse strategies solid, dense ones dashed, the baseline dotted, the paper's own thick."""
     color = _COLORS.get(name, "#333333")
-    if name == "random":
+    if name in strategies.baselines():
         return Look(color, ":")
     dense = strategies.strategy_type(name).architecture_operations is None
     return Look(color, "--" if dense else "-", 2.4 if name == "advantage" else 1.4)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from advnas import strategies
 from advnas.reports.cells import operation_color
 from advnas.reports.curves import Look, look
-from advnas.reports.study import Accuracies, Record, Run, Study
+from advnas.reports.study import Accuracies, Record, RunRecords, StudyRecords
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,7 +40,7 @@ class Point(NamedTuple):
     high: float
 
 
-def draw_study(study: Study, table: Accuracies | None) -> Iterator[Drawing]:
+def draw_study(study: StudyRecords, table: Accuracies | None) -> Iterator[Drawing]:
     """What the searches answer and how sure they are, over all seeds; accuracies need a table."""
     dense = [name for name in study.strategies if is_dense(name)]
     if study.retrains:
@@ -48,18 +48,17 @@ def draw_study(study: Study, table: Accuracies | None) -> Iterator[Drawing]:
     elif table is not None:
         yield _draw_accuracy_over_epochs(study, table, [name for name in study.strategies if name not in dense])
         if dense:
-            references = [name for name in ("advantage", "random") if name in study.strategies]
+            references = [name for name in (strategies.names()[0], *study.baselines) if name in study.strategies]
             yield _draw_accuracy_over_seconds(study, table, references + dense)
     yield _draw_entropy(study)
     if study.retrains:
         yield from _draw_loss(study)
 
 
-def draw_probabilities(study: Study) -> Iterator[Drawing]:
-    """What happens at every decision, in the first run of every strategy but random, whose theta never moves."""
-    for name in study.strategies:
-        if name != "random":
-            yield _draw_probabilities(study.of(name)[0])
+def draw_probabilities(study: StudyRecords) -> Iterator[Drawing]:
+    """What happens at every decision, in the first run of every strategy whose theta moves."""
+    for name in study.learning:
+        yield _draw_probabilities(study.of(name)[0])
 
 
 def save(drawing: Drawing, folder: Path) -> list[Path]:
@@ -79,18 +78,18 @@ def is_dense(name: str) -> bool:
     return name in strategies.names() and strategies.strategy_type(name).architecture_operations is None
 
 
-def _draw_accuracy_over_epochs(study: Study, table: Accuracies, names: Sequence[str]) -> Drawing:
+def _draw_accuracy_over_epochs(study: StudyRecords, table: Accuracies, names: Sequence[str]) -> Drawing:
     return Drawing(
         "accuracy-over-epochs",
         "Accuracy of the answer over the search",
         "Test accuracy that the table knows for the cell each search would answer with at that moment: the "
-        "argmax of theta, for random search the process best. All of these train one operation an edge at a time. "
-        f"{_BANDS}",
+        f"argmax of theta, for {' and '.join(strategies.baselines())} search the process best. All of these train "
+        f"one operation per edge at a time. {_BANDS}",
         _accuracy_figure(study, table, names, lambda point: point.epoch, _epoch_label(study.runs)),
     )
 
 
-def _draw_accuracy_over_seconds(study: Study, table: Accuracies, names: Sequence[str]) -> Drawing:
+def _draw_accuracy_over_seconds(study: StudyRecords, table: Accuracies, names: Sequence[str]) -> Drawing:
     return Drawing(
         "accuracy-over-seconds",
         "Accuracy of the answer over search time",
@@ -101,7 +100,7 @@ def _draw_accuracy_over_seconds(study: Study, table: Accuracies, names: Sequence
 
 
 def _accuracy_figure(
-    study: Study, table: Accuracies, names: Sequence[str], place: Callable[[Point], float], label: str
+    study: StudyRecords, table: Accuracies, names: Sequence[str], place: Callable[[Point], float], label: str
 ) -> "Figure":
     from matplotlib.figure import Figure
 
@@ -142,7 +141,7 @@ def _draw_line(axes: "Axes", name: str, number: int, places: Sequence[float], va
     axes.plot(places, values, line, color=color, lw=width, marker=marker, markersize=size, label=name)
 
 
-def _draw_retrained(study: Study) -> Iterator[Drawing]:
+def _draw_retrained(study: StudyRecords) -> Iterator[Drawing]:
     judged = {
         name: [run.evaluation.measures[0].value for run in study.of(name) if run.evaluation]
         for name in study.strategies
@@ -157,13 +156,15 @@ def _draw_retrained(study: Study) -> Iterator[Drawing]:
             f"{measure.name.capitalize()} of what was found, retrained",
             "The answer of every search after it was retrained from scratch: a dot a seed, a bar at their mean. "
             f"Further to the {'right' if measure.more_is_better else 'left'} is better."
-            + " The dotted line is the mean of random search." * ("random" in drawn)
+            + "".join(
+                f" The dotted line is the mean of {name} search." for name in study.baselines if name in drawn
+            )
             + (f" Retrainings that diverged and are not drawn: {diverged}." if diverged else ""),
-            _dot_figure(drawn, measure.name),
+            _dot_figure(drawn, measure.name, study.baselines),
         )
 
 
-def _dot_figure(values: Mapping[str, Sequence[float]], label: str) -> "Figure":
+def _dot_figure(values: Mapping[str, Sequence[float]], label: str, baselines: Sequence[str]) -> "Figure":
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=_SIZE, layout="constrained")
@@ -174,7 +175,7 @@ def _dot_figure(values: Mapping[str, Sequence[float]], label: str) -> "Figure":
         # Seeds that found the same cell would be one dot: each seed has a height of its own.
         heights = [place + 0.36 * ((number + 0.5) / len(own) - 0.5) for number in range(len(own))]
         axes.plot(own, heights, "o", color=color, alpha=0.6, markersize=8, mew=0, label=name)
-        if name == "random":
+        if name in baselines:
             axes.axvline(mean, color=color, lw=0.8, ls=(0, (1, 3)), zorder=0)
     axes.set_yticks(range(len(values)), list(values))
     axes.set_ylim(len(values) - 0.4, -0.6)
@@ -183,7 +184,7 @@ def _dot_figure(values: Mapping[str, Sequence[float]], label: str) -> "Figure":
     return figure
 
 
-def _draw_entropy(study: Study) -> Drawing:
+def _draw_entropy(study: StudyRecords) -> Drawing:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=_SIZE, layout="constrained")
@@ -207,7 +208,7 @@ def _draw_entropy(study: Study) -> Drawing:
     )
 
 
-def _draw_loss(study: Study) -> Iterator[Drawing]:
+def _draw_loss(study: StudyRecords) -> Iterator[Drawing]:
     from matplotlib.figure import Figure
 
     curves = {name: _points(study.of(name), lambda run, record: record.loss) for name in study.strategies}
@@ -234,7 +235,7 @@ def _draw_loss(study: Study) -> Iterator[Drawing]:
     )
 
 
-def _draw_probabilities(run: Run) -> Drawing:
+def _draw_probabilities(run: RunRecords) -> Drawing:
     from matplotlib.figure import Figure
 
     decisions = list(run.records[0].probabilities)
@@ -262,7 +263,7 @@ def _draw_probabilities(run: Run) -> Drawing:
     )
 
 
-def _epoch_label(runs: Sequence[Run]) -> str:
+def _epoch_label(runs: Sequence[RunRecords]) -> str:
     warmed_up = all(run.records[0].epoch > 0 for run in runs)
     return "epoch, warm-up included" if warmed_up else "epoch"
 
@@ -282,7 +283,7 @@ def _look(name: str) -> Look:
     return look(name) if name in strategies.names() else Look("#333333", "-")
 
 
-def _points(runs: Sequence[Run], measure: Callable[[Run, Record], float | None]) -> list[Point]:
+def _points(runs: Sequence[RunRecords], measure: Callable[[RunRecords, Record], float | None]) -> list[Point]:
     """Low, median and high over the runs that have measured something at an epoch."""
     points = []
     for epoch, measured in _by_epoch(runs).items():
@@ -294,19 +295,19 @@ def _points(runs: Sequence[Run], measure: Callable[[Run, Record], float | None])
     return points
 
 
-def _by_epoch(runs: Sequence[Run]) -> dict[float, list[tuple[Run, Record]]]:
-    moments: dict[float, list[tuple[Run, Record]]] = {}
+def _by_epoch(runs: Sequence[RunRecords]) -> dict[float, list[tuple[RunRecords, Record]]]:
+    moments: dict[float, list[tuple[RunRecords, Record]]] = {}
     for run in runs:
         for record in run.records:
             moments.setdefault(record.epoch, []).append((run, record))
     return dict(sorted(moments.items()))
 
 
-def _accuracy(run: Run, record: Record, table: Accuracies) -> float | None:
+def _accuracy(run: RunRecords, record: Record, table: Accuracies) -> float | None:
     cell = run.answer(record)
     return None if cell is None else table.accuracy(cell)
 
 
-def _best_accuracy(run: Run, table: Accuracies) -> float:
+def _best_accuracy(run: RunRecords, table: Accuracies) -> float:
     any_cell = run.records[0].argmax
     return table.accuracy(any_cell) + table.regret(any_cell)

@@ -6,9 +6,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from advnas import strategies
+from advnas.paper import published
 from advnas.records.files import write_atomically
 from advnas.reports import cells, figures
-from advnas.reports.study import Accuracies, Measure, Run, Study, judge, read_study
+from advnas.reports.study import Accuracies, Measure, RunRecords, StudyRecords, judge, read_study
 from advnas.reports.tables import (
     StudyTable,
     run_numbers,
@@ -18,7 +20,7 @@ from advnas.reports.tables import (
     study_table,
     summary_csv,
 )
-from advnas.reports.verdict import against_random, conduct
+from advnas.reports.verdict import against_baselines, conduct
 
 
 class Picture(NamedTuple):
@@ -54,14 +56,16 @@ def write_report(folder: Path, table: Accuracies | None) -> list[Path]:
     pictures = {"curves": curves, "decisions": decisions, "cells": found}
     words = {
         "summary": summary(study, table),
-        "remarks": against_random(study, table),
-        "conduct": conduct(study, folder),
+        "remarks": against_baselines(study, table),
+        "conduct": conduct(study),
+        "notes": published.NOTES.get(study.name, {}),
+        "baselines": " and ".join(strategies.baselines()),
     }
     write_atomically(page, _render(study, words, numbers, pictures))
     return [page, *written, *curve_files, *decision_files, *cell_files]
 
 
-def summary(study: Study, table: Accuracies | None) -> list[str]:
+def summary(study: StudyRecords, table: Accuracies | None) -> list[str]:
     """Who is best, by every measure, in sentences; the verdict tells whether that is more than chance gives."""
     if table is None and not study.retrains:
         return ["No table of accuracies was given: this page shows how the searches went, not how good they are."]
@@ -97,7 +101,7 @@ def _draw(drawings: Iterable[figures.Drawing], report: Path) -> tuple[list[Pictu
     return pictures, paths
 
 
-def _draw_cells(study: Study, table: Accuracies | None, report: Path) -> tuple[list[Picture], list[Path]]:
+def _draw_cells(study: StudyRecords, table: Accuracies | None, report: Path) -> tuple[list[Picture], list[Path]]:
     pictures, paths = [], []
     for run in study.runs:
         cell = run.answer(run.latest)
@@ -109,7 +113,7 @@ def _draw_cells(study: Study, table: Accuracies | None, report: Path) -> tuple[l
     return pictures, paths
 
 
-def _cell_title(run: Run, table: Accuracies | None) -> str:
+def _cell_title(run: RunRecords, table: Accuracies | None) -> str:
     title = f"{run.strategy}, seed {run.seed}" + ("" if run.finished else " (unfinished)")
     if run.evaluation:
         measure = run.evaluation.measures[0]
@@ -122,7 +126,9 @@ def _data_uri(svg: Path) -> str:
     return f"data:image/svg+xml;base64,{base64.b64encode(svg.read_bytes()).decode()}"
 
 
-def _render(study: Study, words: dict[str, Any], numbers: StudyTable, pictures: dict[str, list[Picture]]) -> str:
+def _render(
+    study: StudyRecords, words: dict[str, Any], numbers: StudyTable, pictures: dict[str, list[Picture]]
+) -> str:
     from jinja2 import Environment, StrictUndefined  # an optional dependency: the `reports` extra
 
     # Everything on the page comes from files that somebody may have sent: escape all of it.

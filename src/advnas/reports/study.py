@@ -9,18 +9,17 @@ import cattrs
 from cattrs.gen import make_dict_structure_fn
 
 from advnas import strategies
-from advnas.paper.ptb import BY_PROCESS_BEST, Ptb
 from advnas.records.files import parse_json
 from advnas.records.journal import read_journal
-from advnas.studies.own_network import EntryExperiment
+from advnas.strategies import Answer
 
-Cell = Mapping[str, str]
+Operations = Mapping[str, str]
 TakenBy = Literal["argmax", "process best"]
 
 ZERO_OPERATIONS = frozenset({"none", "zero"})  # the names that the spaces have for them
 
 
-class Entry(Protocol):
+class TableEntry(Protocol):
     """What a table of accuracies knows about one cell, besides its accuracies."""
 
     @property
@@ -31,24 +30,24 @@ class Entry(Protocol):
 class Accuracies(Protocol):
     """A table that knows how good every cell is when it is trained alone."""
 
-    def accuracy(self, cell: Cell, dataset: str = "cifar10", split: str = "test") -> float:
+    def accuracy(self, cell: Operations, dataset: str = "cifar10", split: str = "test") -> float:
         """In percent."""
 
-    def percentile(self, cell: Cell, dataset: str = "cifar10", split: str = "test") -> float:
+    def percentile(self, cell: Operations, dataset: str = "cifar10", split: str = "test") -> float:
         """Percent of all cells that are strictly worse."""
 
-    def regret(self, cell: Cell, dataset: str = "cifar10", split: str = "test") -> float:
+    def regret(self, cell: Operations, dataset: str = "cifar10", split: str = "test") -> float:
         """How many points of accuracy the best of all cells is ahead."""
 
-    def entry(self, cell: Cell) -> Entry:
+    def entry(self, cell: Operations) -> TableEntry:
         """The row of the cell."""
 
 
 @dataclass(frozen=True)
-class ProcessBest:
+class BestDraw:
     """The architecture with the lowest loss of all that a search has drawn so far."""
 
-    architecture: Cell
+    architecture: Operations
     loss: float
 
 
@@ -64,8 +63,8 @@ class Record:
     step: int
     entropy: float
     probabilities: Mapping[str, Mapping[str, float]]
-    argmax: Cell
-    process_best: ProcessBest | None
+    argmax: Operations
+    process_best: BestDraw | None
     loss: float | None = None
     metric: float | None = None
 
@@ -101,7 +100,7 @@ class Evaluation:
     """
 
     by: TakenBy
-    architecture: Cell
+    architecture: Operations
     measures: tuple[Measure, ...]
     validation_score: float
     parameters: int
@@ -109,7 +108,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Result:
+class RunResult:
     """What a finished run leaves.
 
     saved_bytes: activations kept for the backward pass of one step. evaluation: None where answers are looked up in
@@ -118,8 +117,8 @@ class Result:
 
     strategy: str
     seed: int
-    argmax: Cell
-    process_best: ProcessBest | None
+    argmax: Operations
+    process_best: BestDraw | None
     seconds: float
     warmup_seconds: float
     saved_bytes: float | None
@@ -129,19 +128,30 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Run:
+class _Asked:
+    """What `run.json` says about the strategy of a run."""
+
+    answer: Answer = "argmax"
+    learns: bool = True
+
+
+@dataclass(frozen=True)
+class RunRecords:
     """One strategy with one seed.
 
-    answers_by: which of its two cells the study takes from the strategy. seconds[epoch]: search time when the
-    record of that epoch was taken.
+    folder: where its files lie. answers_by: which of its two architectures the study takes from the strategy.
+    learns: whether the strategy is more than a baseline. seconds[epoch]: search time when the record of that epoch
+    was taken.
     """
 
+    folder: Path
     strategy: str
     seed: int
     answers_by: TakenBy
+    learns: bool
     records: tuple[Record, ...]
     seconds: Mapping[float, float]
-    result: Result | None
+    result: RunResult | None
 
     @property
     def name(self) -> str:
@@ -154,7 +164,7 @@ class Run:
         return self.result is not None
 
     @property
-    def latest(self) -> Record | Result:
+    def latest(self) -> Record | RunResult:
         """The result, or as long as there is none the last measurement."""
         return self.result or self.records[-1]
 
@@ -163,20 +173,26 @@ class Run:
         """What retraining has shown, if that was done."""
         return self.result.evaluation if self.result else None
 
-    def answer(self, found: Record | Result) -> Cell | None:
+    def answer(self, found: Record | RunResult) -> Operations | None:
         """What was retrained, or else what would be: the argmax or the process best (None before it has one)."""
-        if isinstance(found, Result) and found.evaluation:
+        if isinstance(found, RunResult) and found.evaluation:
             return found.evaluation.architecture
         return process_best(found) if self.answers_by == "process best" else found.argmax
 
 
 @dataclass(frozen=True)
-class Study:
-    """runs: by strategy, then by seed. skipped: run folders that have not measured anything yet."""
+class StudyRecords:
+    """What is in the folder of a study.
 
-    experiment: str
+    title: what was searched. retrains: whether answers are judged by retraining them, for want of a table that
+    knows every cell. runs: by strategy, then by seed. skipped: run folders that have not measured anything yet.
+    """
+
+    name: str
+    title: str
+    retrains: bool
     settings: Mapping[str, Any]
-    runs: tuple[Run, ...]
+    runs: tuple[RunRecords, ...]
     skipped: tuple[str, ...]
 
     @property
@@ -184,17 +200,22 @@ class Study:
         """Every strategy that has a run, in the order of the strategies everywhere else."""
         return tuple(dict.fromkeys(run.strategy for run in self.runs))
 
-    def of(self, strategy: str) -> tuple[Run, ...]:
+    @property
+    def baselines(self) -> tuple[str, ...]:
+        """Those of the strategies that learn nothing."""
+        return tuple(dict.fromkeys(run.strategy for run in self.runs if not run.learns))
+
+    @property
+    def learning(self) -> tuple[str, ...]:
+        """Those of the strategies that learn."""
+        return tuple(name for name in self.strategies if name not in self.baselines)
+
+    def of(self, strategy: str) -> tuple[RunRecords, ...]:
         """The runs of one strategy."""
         return tuple(run for run in self.runs if run.strategy == strategy)
 
     @property
-    def title(self) -> str:
-        """What was searched: the study, or the function that made the search."""
-        return str(self.settings.get("entry", self.experiment)).rpartition(":")[2]
-
-    @property
-    def unfinished(self) -> tuple[Run, ...]:
+    def unfinished(self) -> tuple[RunRecords, ...]:
         """Runs that have measured something but left no result."""
         return tuple(run for run in self.runs if not run.finished)
 
@@ -205,17 +226,12 @@ class Study:
         return any(not ZERO_OPERATIONS.isdisjoint(candidates) for candidates in decisions)
 
     @property
-    def retrains(self) -> bool:
-        """Whether answers are judged by retraining them, for want of a table that knows every cell."""
-        return self.experiment in (Ptb.name, EntryExperiment.name)
-
-    @property
     def measures(self) -> tuple[Measure, ...]:
         """What the retrained answers are judged by, as the first of them tells; nothing before there is one."""
         return next((run.evaluation.measures for run in self.runs if run.evaluation), ())
 
 
-def judge(study: Study, table: Accuracies | None) -> dict[str, list[tuple[Measure, ...]]]:
+def judge(study: StudyRecords, table: Accuracies | None) -> dict[str, list[tuple[Measure, ...]]]:
     """What the answers of the finished runs are worth, as retrained or as the table knows them: [strategy][run].
 
     Strategies without a judged answer are left out.
@@ -224,32 +240,44 @@ def judge(study: Study, table: Accuracies | None) -> dict[str, list[tuple[Measur
     return {name: known for name, found in judged.items() if (known := [worth for worth in found if worth])}
 
 
-def _worth(run: Run, table: Accuracies | None) -> tuple[Measure, ...]:
+def _worth(run: RunRecords, table: Accuracies | None) -> tuple[Measure, ...]:
     if run.evaluation:
         return run.evaluation.measures
     cell = run.answer(run.latest)
     return () if table is None or cell is None else (Measure("test accuracy", table.accuracy(cell), True),)
 
 
-def process_best(found: Record | Result) -> Cell | None:
+def best_run(study: StudyRecords, strategy: str) -> RunRecords:
+    """Of the finished runs of a strategy, the one whose retrained answer is best on the validation data."""
+    runs = [(run.evaluation.validation_score, run) for run in study.of(strategy) if run.evaluation]
+    if not runs:
+        raise ValueError(f"No run of {strategy} has an answer that was retrained.")
+    return min(runs, key=lambda scored: scored[0])[1]
+
+
+def process_best(found: Record | RunResult) -> Operations | None:
     """Its architecture, if there is one yet."""
     return found.process_best.architecture if found.process_best else None
 
 
-def read_study(folder: Path) -> Study:
+def read_study(folder: Path) -> StudyRecords:
     """Everything a report needs. Runs without a measurement are left out and named; what is broken is an error."""
     asked = _read_settings(folder / "study.json")
     folders = [path for path in folder.glob("runs/*") if path.is_dir()]
-    runs = {path.name: _read_run(path, asked["experiment"]) for path in folders}
+    runs = {path.name: _read_run(path) for path in folders}
     measured = [run for run in runs.values() if run.records]
     if not measured:
         raise ValueError(
             f"{folder} has {len(runs)} runs and no measurement in any of them, so there is nothing to report yet. "
             "Wait until a search has left its warm-up, or give the folder of another study."
         )
-    return Study(
-        experiment=asked["experiment"],
-        settings=dict(_flat(asked["settings"])),
+    settings = dict(_flat(asked["settings"]))
+    searched = str(settings.get("entry", asked["experiment"])).rpartition(":")[2]
+    return StudyRecords(
+        name=asked["experiment"],
+        title=str(asked.get("title", searched)),
+        retrains=bool(asked.get("retrains", any(run.evaluation for run in measured))),
+        settings=settings,
         runs=tuple(sorted(measured, key=_place)),
         skipped=tuple(sorted(name for name, run in runs.items() if not run.records)),
     )
@@ -269,45 +297,51 @@ def _read_settings(path: Path) -> dict[str, Any]:
     return content
 
 
-def _read_run(folder: Path, experiment: str) -> Run:
+def _read_run(folder: Path) -> RunRecords:
     strategy, dash, seed = folder.name.rpartition("-")
     if not (dash and strategy and seed.isdecimal()):
         raise ValueError(f"{folder} is not a run: its name must be STRATEGY-SEED, like advantage-0. Move it away.")
-    result = _read_result(folder / "result.json", experiment)
+    result = _read_result(folder / "result.json")
     if result and (result.strategy, result.seed) != (strategy, int(seed)):
         raise ValueError(
             f"{folder / 'result.json'} is of {result.strategy}-{result.seed}, but lies in {folder.name}. "
             "Put it back where it belongs."
         )
-    return Run(
+    answer, learns = _read_conduct(folder / "run.json", strategy)
+    return RunRecords(
+        folder=folder,
         strategy=strategy,
         seed=int(seed),
-        answers_by=_taken_by(experiment, strategy),
+        answers_by="process best" if answer == "process_best" else "argmax",
+        learns=learns,
         records=tuple(_read_lines(folder / "records.jsonl", Record)),
         seconds={moment.epoch: moment.seconds for moment in _read_lines(folder / "timing.jsonl", Moment)},
         result=result,
     )
 
 
-def _taken_by(experiment: str, strategy: str) -> TakenBy:
-    # Theta of random search never moves, so its argmax is whatever operation comes first.
-    by_process_best = BY_PROCESS_BEST if experiment == Ptb.name else ("random",)
-    return "process best" if strategy in by_process_best else "argmax"
+def _read_conduct(path: Path, strategy: str) -> tuple[Answer, bool]:
+    """Which answer was taken from the strategy, and whether it learns; version 0.1 did not write that down."""
+    if path.exists():
+        asked = _structure(_read_json(path), _Asked, str(path))
+        return asked.answer, asked.learns
+    kind = strategies.strategy_type(strategy) if strategy in strategies.names() else strategies.Strategy
+    return kind.answer, kind.learns
 
 
-def _read_result(path: Path, experiment: str) -> Result | None:
+def _read_result(path: Path) -> RunResult | None:
     if not path.exists():
         return None
     content = _read_json(path)
     evaluation = content.get("evaluation") or None  # empty or missing where answers are looked up in a table
-    if evaluation is not None and experiment == Ptb.name:
+    if isinstance(evaluation, dict) and "valid_perplexity" in evaluation:
         evaluation = _with_perplexities(evaluation, path)
-    return _structure(content | {"evaluation": evaluation}, Result, str(path))
+    return _structure(content | {"evaluation": evaluation}, RunResult, str(path))
 
 
-def _with_perplexities(evaluation: Any, path: Path) -> dict[str, Any]:
-    if not isinstance(evaluation, dict) or not {"valid_perplexity", "test_perplexity"} <= evaluation.keys():
-        raise ValueError(f"{path} cannot be read: its evaluation has no valid_perplexity and test_perplexity.")
+def _with_perplexities(evaluation: dict[str, Any], path: Path) -> dict[str, Any]:
+    if "test_perplexity" not in evaluation:
+        raise ValueError(f"{path} cannot be read: its evaluation has no test_perplexity.")
     numbers = {
         "validation perplexity": evaluation["valid_perplexity"],
         "test perplexity": evaluation["test_perplexity"],
@@ -348,7 +382,7 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield prefix + name, value
 
 
-def _place(run: Run) -> tuple[int, str, int]:
+def _place(run: RunRecords) -> tuple[int, str, int]:
     known = strategies.names()
     return (known.index(run.strategy) if run.strategy in known else len(known), run.strategy, run.seed)
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from advnas import strategies
-from advnas.reports.study import Accuracies, Run, Study, process_best
+from advnas.paper import published
+from advnas.reports.study import Accuracies, RunRecords, StudyRecords, process_best
 
 Curves = Mapping[str, Mapping[str, Sequence[Any]]]
 
@@ -19,14 +20,14 @@ Numbers = Mapping[str, float | None]
 
 
 class Spread(NamedTuple):
-    """A mean over seeds and the standard deviation of the population (numpy's default, not n - 1)."""
+    """A mean over seeds and the sample standard deviation (n - 1); None of a single value."""
 
     mean: float
-    std: float
+    std: float | None
 
     def written(self, digits: int) -> str:
-        """Mean ± std."""
-        return f"{self.mean:.{digits}f} ± {self.std:.{digits}f}"
+        """Mean ± std; the mean alone where one value says nothing about its spread."""
+        return f"{self.mean:.{digits}f}" + ("" if self.std is None else f" ± {self.std:.{digits}f}")
 
 
 class Column(NamedTuple):
@@ -52,7 +53,7 @@ class Value(NamedTuple):
 
 
 class StudyRow(NamedTuple):
-    """A strategy, how many of its runs are finished, and one value a column over those.
+    """A strategy, how many of its runs are finished, and one value per column over those.
 
     answer: which of a search's cells was retrained; empty where none was.
     """
@@ -95,50 +96,10 @@ COLUMNS = (
     Column("percentile", "cells worse than the answer", "%", 1),
     *_COSTS,
 )
-_PRINTED = tuple(column.key for column in COLUMNS if column.printed)
-
-
-def _printed(*pairs: tuple[float, float], keys: Sequence[str] = _PRINTED) -> dict[str, Spread]:
-    return {key: Spread(*pair) for key, pair in zip(keys, pairs, strict=False)}
-
-
-def _perplexities(*pairs: tuple[float, float]) -> dict[str, Spread]:
-    return _printed(*pairs, keys=("validation_perplexity", "test_perplexity", "params"))
-
-
-_PARAMETERS_NOTE = (
-    "The paper's parameters cannot be compared with ours, which are all that the retrained model has: "
-    "its column is 6.0 + 0.18 (k + 2) million for k edges that are not identity."
-)
-
-# The paper's tables: [experiment, with zero operations]. ProxylessNAS has no process best on CIFAR-10 there.
-_PAPER = {
-    ("cifar10", False): {
-        "reinforce": _printed((93.01, 0.47), (0.67, 0.18), (92.69, 0.52), (0.68, 0.20)),
-        "parsec": _printed((93.68, 0.12), (1.39, 0.20), (92.51, 0.65), (0.47, 0.12)),
-        "proxyless": _printed((93.22, 0.08), (0.74, 0.10)),
-        "gdas": _printed((93.46, 0.13), (1.24, 0.10), (92.53, 0.98), (0.62, 0.20)),
-        "advantage": _printed((93.76, 0.00), (1.53, 0.00), (93.29, 0.21), (0.94, 0.11)),
-    },
-    ("cifar10", True): {
-        "reinforce": _printed((65.15, 39.00), (0.54, 0.08), (91.40, 0.45), (0.49, 0.10)),
-        "parsec": _printed((92.67, 0.55), (0.59, 0.00), (91.75, 0.57), (0.48, 0.17)),
-        "proxyless": _printed((10.00, 0.00), (0.07, 0.00)),
-        "gdas": _printed((88.62, 0.00), (0.34, 0.00), (92.82, 0.71), (0.47, 0.14)),
-        "advantage": _printed((93.63, 0.18), (1.46, 0.10), (93.18, 0.19), (0.86, 0.20)),
-    },
-    ("ptb", True): {
-        "reinforce": _perplexities((99.48, 1.51), (95.50, 1.73), (7.40, 0.07)),
-        "parsec": _perplexities((99.68, 1.49), (95.51, 1.01), (7.33, 0.09)),
-        "proxyless": _perplexities((95.12, 0.22), (90.76, 0.23), (7.33, 0.09)),
-        "gdas": _perplexities((99.28, 2.00), (95.40, 2.01), (7.33, 0.09)),
-        "advantage": _perplexities((94.90, 0.18), (91.18, 0.13), (7.44, 0.00)),
-    },
-}
 
 
 def toy_rows(curves: Curves) -> list[tuple[str, ...]]:
-    """One row a strategy: median test loss x 100 on the way and at the end, and in how many trials it is 0."""
+    """One row per strategy: median test loss x 100 on the way and at the end, and in how many trials it is 0."""
     return [
         (
             name,
@@ -152,7 +113,7 @@ def toy_rows(curves: Curves) -> list[tuple[str, ...]]:
 
 
 def propagation(name: str) -> str:
-    """What a strategy executes a decision: "1", "2", or "all", for the weights and for theta where they differ."""
+    """What a strategy executes per decision: "1", "2" or "all", for weights and theta where they differ."""
     kind = strategies.strategy_type(name)
     counts = [
         "all" if count is None else str(count) for count in (kind.weight_operations, kind.architecture_operations)
@@ -177,28 +138,29 @@ def toy_csv(curves: Curves) -> str:
     return text.getvalue()
 
 
-def paper_numbers(study: Study, strategy: str) -> Mapping[str, Spread]:
+def paper_numbers(study: StudyRecords, strategy: str) -> Mapping[str, Spread]:
     """What the paper reports for a strategy in the same space, by column; empty if it does not."""
-    return _PAPER.get((study.experiment, study.with_zero), {}).get(strategy, {})
+    printed = published.TABLES.get((study.name, study.with_zero), {}).get(strategy, {})
+    return {column: Spread(*pair) for column, pair in printed.items()}
 
 
-def study_columns(study: Study) -> tuple[Column, ...]:
+def study_columns(study: StudyRecords) -> tuple[Column, ...]:
     """All that could be known of the runs of a study."""
     if not study.retrains:
         return COLUMNS
-    printed = any(experiment == study.experiment for experiment, _ in _PAPER)
+    printed = any(name == study.name for name, _ in published.TABLES)
     judged = (Column(one.key, one.name, "", 4 if abs(one.value) < 5 else 2, printed) for one in study.measures)
     return (*judged, Column("params", "parameters", "M", 2 if printed else 4, printed), *_COSTS)
 
 
-def run_numbers(run: Run, table: Accuracies | None) -> Numbers:
+def run_numbers(run: RunRecords, table: Accuracies | None) -> Numbers:
     """The quantities of all columns for one run; of an unfinished one, as it stands. None: not known."""
     numbers: dict[str, float | None] = dict.fromkeys([*(column.key for column in COLUMNS), "params"])
     if table is not None:
         found = run.latest
-        # Theta of random search never moves, so its argmax is whatever operation comes first.
+        # Theta of a baseline never moves, so its argmax is whatever operation comes first.
         cells = {
-            "argmax": None if run.strategy == "random" else found.argmax,
+            "argmax": found.argmax if run.learns else None,
             "process_best": process_best(found),
         }
         for name, cell in cells.items():
@@ -222,12 +184,14 @@ def spread(values: Iterable[float | None]) -> Spread | None:
     known = [value for value in values if value is not None]
     if not known:
         return None
+    if len(known) == 1:
+        return Spread(known[0], None)
     # A model that has diverged has an infinite perplexity, which `statistics` cannot take.
-    std = statistics.pstdev(known) if all(map(math.isfinite, known)) else math.nan
+    std = statistics.stdev(known) if all(map(math.isfinite, known)) else math.nan
     return Spread(statistics.fmean(known), std)
 
 
-def strategy_spreads(study: Study, table: Accuracies | None) -> dict[str, dict[str, Spread]]:
+def strategy_spreads(study: StudyRecords, table: Accuracies | None) -> dict[str, dict[str, Spread]]:
     """[strategy][column]: over the finished runs; columns without a number are left out."""
     spreads: dict[str, dict[str, Spread]] = {}
     for strategy in study.strategies:
@@ -237,7 +201,7 @@ def strategy_spreads(study: Study, table: Accuracies | None) -> dict[str, dict[s
     return spreads
 
 
-def study_table(study: Study, table: Accuracies | None) -> StudyTable:
+def study_table(study: StudyRecords, table: Accuracies | None) -> StudyTable:
     """Mean ± std over the finished runs of every strategy, next to the paper's numbers."""
     spreads = strategy_spreads(study, table)
     columns = tuple(
@@ -255,9 +219,8 @@ def study_table(study: Study, table: Accuracies | None) -> StudyTable:
         )
         for strategy, known in spreads.items()
     )
-    return StudyTable(
-        columns, rows, _PARAMETERS_NOTE if study.retrains and any(row.in_paper for row in rows) else ""
-    )
+    note = published.NOTES.get(study.name, {}).get("parameters", "")
+    return StudyTable(columns, rows, note if any(row.in_paper for row in rows) else "")
 
 
 def study_markdown(table: StudyTable) -> str:
@@ -273,8 +236,8 @@ def study_markdown(table: StudyTable) -> str:
     return markdown(header, rows) + (f"\n{table.note}\n" if table.note else "")
 
 
-def runs_csv(study: Study, table: Accuracies | None) -> str:
-    """One line a run, numbers in full precision, empty where unknown. finished: 1 or 0."""
+def runs_csv(study: StudyRecords, table: Accuracies | None) -> str:
+    """One line per run, numbers in full precision, empty where unknown. finished: 1 or 0."""
     keys = [column.key for column in study_columns(study)]
     lines: list[list[Any]] = []
     for run in study.runs:
@@ -284,8 +247,8 @@ def runs_csv(study: Study, table: Accuracies | None) -> str:
     return _csv(["strategy", "seed", "finished", *["answer"] * study.retrains, *keys], lines)
 
 
-def summary_csv(study: Study, table: Accuracies | None) -> str:
-    """One line a strategy: mean and std over its finished runs, then the paper's where it has them."""
+def summary_csv(study: StudyRecords, table: Accuracies | None) -> str:
+    """One line per strategy: mean and std over its finished runs, then the paper's where it has them."""
     columns = study_columns(study)
     keys = [column.key for column in columns] + [f"paper_{column.key}" for column in columns if column.printed]
     lines: list[list[Any]] = []
@@ -299,12 +262,12 @@ def summary_csv(study: Study, table: Accuracies | None) -> str:
     return _csv(["strategy", "runs", "finished", *["answer"] * study.retrains, *parts], lines)
 
 
-def _finished(runs: Sequence[Run]) -> str:
+def _finished(runs: Sequence[RunRecords]) -> str:
     finished = sum(run.finished for run in runs)
     return str(finished) if finished == len(runs) else f"{finished} of {len(runs)}"
 
 
-def _retrained(runs: Sequence[Run]) -> str:
+def _retrained(runs: Sequence[RunRecords]) -> str:
     """Which answers of these runs were retrained. A search that drew nothing has no process best to give."""
     return " / ".join(sorted({run.evaluation.by for run in runs if run.evaluation}))
 

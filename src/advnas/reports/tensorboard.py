@@ -8,7 +8,7 @@ from advnas.reports.study import read_study
 
 
 def write_events(folder: Path) -> Path:
-    """Write FOLDER/tensorboard, one folder a run: loss, entropy and advantages of every step, and probabilities."""
+    """Write FOLDER/tensorboard, one folder per run: loss, entropy, advantages and probabilities."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
@@ -16,7 +16,7 @@ def write_events(folder: Path) -> Path:
     target = folder / "tensorboard"
     for run in read_study(folder).runs:
         with SummaryWriter(str(target / run.name)) as writer:
-            path = folder / "runs" / run.name / "metrics.jsonl"
+            path = run.folder / "metrics.jsonl"
             for line in read_journal(path) if path.exists() else ():
                 _write_step(writer, line)
             for record in run.records:

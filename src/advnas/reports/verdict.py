@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from advnas import strategies
 from advnas.records.journal import read_journal
-from advnas.reports.study import Accuracies, Measure, Run, Study, judge
+from advnas.reports.study import Accuracies, Measure, RunRecords, StudyRecords, judge
 
 _UNDECIDED = 0.1  # an operation that is less than this more likely than the next has not won
 _SETTLED = 0.5  # of the entropy at the start
@@ -29,35 +30,39 @@ class Gain(NamedTuple):
     high: float
 
 
-def verdict(study: Study, folder: Path, table: Accuracies | None = None) -> list[Remark]:
-    """All remarks on the searches of a study that learn; random search is what they are compared with.
+def verdict(study: StudyRecords, table: Accuracies | None = None) -> list[Remark]:
+    """All remarks on the searches of a study that learn; the baselines are what they are compared with.
 
     table: knows what an answer is worth that was not retrained.
     """
-    return [*against_random(study, table), *conduct(study, folder)]
+    return [*against_baselines(study, table), *conduct(study)]
 
 
-def against_random(study: Study, table: Accuracies | None) -> list[Remark]:
-    """Whether the answers are worth more than those of equal-cost random search, by the first measure."""
+def against_baselines(study: StudyRecords, table: Accuracies | None) -> list[Remark]:
+    """Whether the answers are worth more than those of an equal-cost baseline, by the first measure."""
     judged = judge(study, table)
     values = {name: [worth[0].value for worth in own] for name, own in judged.items()}
-    random = values.pop("random", None)
-    if values and random is None:
-        return [
-            Remark(None, f"Random search was not run: whether {' or '.join(values)} beats chance is not known.")
-        ]
-    return [_compare(name, own, random, judged[name][0][0]) for name, own in values.items() if random is not None]
+    learning = [name for name in study.learning if name in values]
+    baselines = [name for name in study.baselines if name in values]
+    if learning and not baselines:
+        missing = f"{' or '.join(strategies.baselines()).capitalize()} search was not run"
+        return [Remark(None, f"{missing}: whether {' or '.join(learning)} beats chance is not known.")]
+    return [
+        _compare(name, values[name], baseline, values[baseline], judged[name][0][0])
+        for name in learning
+        for baseline in baselines
+    ]
 
 
-def conduct(study: Study, folder: Path) -> list[Remark]:
+def conduct(study: StudyRecords) -> list[Remark]:
     """How the searches that learn went, whatever their answers are worth."""
     remarks: list[Remark] = []
-    for strategy in study.strategies:
+    for strategy in study.learning:
         runs = [run for run in study.of(strategy) if run.finished]
-        if strategy != "random" and runs:
+        if runs:
             remarks += _collapse(strategy, runs)
             remarks += _certainty(strategy, runs)
-            remarks += _noise(strategy, runs, folder)
+            remarks += _noise(strategy, runs)
     return remarks
 
 
@@ -100,20 +105,22 @@ def _t_tail(t: float, freedom: float) -> float:
     return area * math.exp(scale)
 
 
-def _compare(strategy: str, ours: Sequence[float], random: Sequence[float], measure: Measure) -> Remark:
-    found = gain(ours, random, more_is_better=measure.more_is_better)
-    rival = f"equal-cost random search by {measure.name}"
-    means = f"{statistics.fmean(ours):.2f} against {statistics.fmean(random):.2f}"
-    seeds = f"{len(ours)} and {len(random)} seeds"
+def _compare(
+    strategy: str, ours: Sequence[float], baseline: str, theirs: Sequence[float], measure: Measure
+) -> Remark:
+    found = gain(ours, theirs, more_is_better=measure.more_is_better)
+    rival = f"equal-cost {baseline} search by {measure.name}"
+    means = f"{statistics.fmean(ours):.2f} against {statistics.fmean(theirs):.2f}"
+    seeds = f"{len(ours)} and {len(theirs)} seeds"
     if found.low > 0:
-        told = f"{means}, ahead by {_interval(found)} over {seeds}. More than luck explains."
+        told = f"{means}, ahead by {_interval(found)} over {seeds}: significant at 95 %."
         return Remark(True, f"{strategy} beats {rival}: {told}")
     if found.high < 0:
         told = f"{means}, behind by {_interval(found, -1)} over {seeds}. Do not use this answer."
         return Remark(False, f"{strategy} does not beat {rival}: {told}")
-    told = "one seed says nothing about luck. Run more with --seeds."
+    told = "one seed has no interval. Run more with --seeds."
     if math.isfinite(found.high):
-        told = f"a difference of {_interval(found)} over {seeds}, which luck alone may give."
+        told = f"a difference of {_interval(found)} over {seeds}. Not significant: the interval includes 0."
     return Remark(None, f"Whether {strategy} beats {rival} is open: {means}, {told}")
 
 
@@ -122,7 +129,7 @@ def _interval(found: Gain, sign: int = 1) -> str:
     return f"{sign * found.mean:.2f} (95 % interval {low:.2f} to {high:.2f})"
 
 
-def _collapse(strategy: str, runs: Sequence[Run]) -> Iterator[Remark]:
+def _collapse(strategy: str, runs: Sequence[RunRecords]) -> Iterator[Remark]:
     """Skips and poolings train fast and win early in many searches; an answer made of them is rarely good."""
     shares = [share for run in runs if (share := _free_share(run)) is not None]
     if not shares:
@@ -136,7 +143,7 @@ def _collapse(strategy: str, runs: Sequence[Run]) -> Iterator[Remark]:
         yield Remark(True, f"{mean}: no collapse onto operations without weights.")
 
 
-def _free_share(run: Run) -> float | None:
+def _free_share(run: RunRecords) -> float | None:
     """Of the decisions where operations with and without weights compete, how many went to one without."""
     sizes = run.result.operation_sizes if run.result else {}
     cell = run.answer(run.latest)
@@ -146,7 +153,7 @@ def _free_share(run: Run) -> float | None:
     return sum(sizes[name][cell[name]] == 0 for name in contested) / len(contested)
 
 
-def _certainty(strategy: str, runs: Sequence[Run]) -> Iterator[Remark]:
+def _certainty(strategy: str, runs: Sequence[RunRecords]) -> Iterator[Remark]:
     shares = [run.records[-1].entropy / run.records[0].entropy for run in runs if run.records[0].entropy > 0]
     share = statistics.fmean(shares) if shares else 0.0
     told = f"The entropy of {strategy}'s decisions fell to {100 * share:.0f} % of its start"
@@ -166,14 +173,14 @@ def undecided(probabilities: Mapping[str, Mapping[str, float]]) -> list[str]:
     return [name for name, row in ranked.items() if len(row) > 1 and row[0] - row[1] < _UNDECIDED]
 
 
-def _noise(strategy: str, runs: Sequence[Run], folder: Path) -> Iterator[Remark]:
-    """Over the steps of theta: how far the signal at a decision scatters, in units of its mean."""
+def _noise(strategy: str, runs: Sequence[RunRecords]) -> Iterator[Remark]:
+    """Over the steps of theta: the standard deviation of the signal at a decision, in units of its mean."""
     worst: tuple[float, str, int] | None = None
     for run in runs:
-        for name, values in _signals(folder / "runs" / run.name / "metrics.jsonl").items():
+        for name, values in _signals(run.folder / "metrics.jsonl").items():
             mean = abs(statistics.fmean(values))
-            ratio = statistics.pstdev(values) / mean if mean else math.inf
-            if len(values) > 1 and math.isfinite(ratio):
+            ratio = statistics.stdev(values) / mean if mean and len(values) > 1 else math.inf
+            if math.isfinite(ratio):
                 worst = max(worst or (0.0, "", 0), (ratio, f"{name} of seed {run.seed}", len(values)))
     if worst is not None:
         ratio, where, steps = worst

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from advnas.architecture import Architecture
 from advnas.choice import Choice, Zero
-from advnas.spaces.convolution_cell import batch_norm
+from advnas.spaces.nasbench201 import batch_norm
 
 NODES = 4
 INPUTS = 2
@@ -170,6 +170,18 @@ class DartsNetwork(nn.Module):
         for cell in self.cells:
             before_last, last = last, cell(before_last, last)
         return self.classifier(last.mean((2, 3)))  # type: ignore[no-any-return]
+
+
+def build(
+    *, inputs: int = 3, channels: int = 16, cells: int = 1, classes: int = 10, zero: bool = True
+) -> DartsNetwork:
+    """Build the network with norms that learn, so that what is derived can be trained as it is.
+
+    cells: between the two that reduce, and as many before and after them.
+    """
+    return DartsNetwork(
+        inputs=inputs, channels=channels, cells=3 * cells + 2, classes=classes, zero=zero, affine=True
+    )
 
 
 def top_two(probabilities: Mapping[str, Mapping[str, float]]) -> Architecture:

@@ -6,7 +6,7 @@ from functools import partial
 from torch import Tensor, nn
 
 from advnas.choice import Choice, Zero
-from advnas.spaces.convolution_cell import batch_norm
+from advnas.spaces.nasbench201 import batch_norm
 
 STAGES = ((24, 4, 2), (40, 4, 2), (80, 4, 2), (96, 4, 1), (192, 4, 2), (320, 1, 1))
 """Channels, layers, and the stride of the first layer: 21 layers, each a decision."""
@@ -131,6 +131,22 @@ class MobileNetwork(nn.Module):
         """[batch, inputs, height, width] to [batch, classes]."""
         features = self.last(self.layers(self.stem(x)))
         return self.classifier(features.mean((2, 3)))  # type: ignore[no-any-return]
+
+
+def build(*, inputs: int = 3, channels: int = 16, classes: int = 10, zero: bool = True) -> MobileNetwork:
+    """Build the network for small images, with norms that learn.
+
+    channels: of the first bottleneck, 16 in the original; all others follow in proportion.
+    """
+    return MobileNetwork(
+        inputs=inputs,
+        width=channels / 16,
+        classes=classes,
+        stem_stride=1,
+        stages=SMALL_IMAGES,
+        zero=zero,
+        affine=True,
+    )
 
 
 def _rounded(channels: float) -> int:

@@ -277,3 +277,8 @@ class RecurrentCellNetwork(nn.Module):
             )
         outputs, last = self.cell(self.dropout(self.embedding(tokens)), hidden)
         return self.dropout(outputs), last
+
+
+def build(*, vocabulary: int, hidden: int = 300, nodes: int = 3, dropout: float = 0.5) -> RecurrentCellNetwork:
+    """Build the language model."""
+    return RecurrentCellNetwork(vocabulary, hidden=hidden, nodes=nodes, dropout=dropout)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from advnas.choice import Choice
+from advnas.randomness import generator
 
 SIDE, FILTER, STRIDE = 13, 7, 2
 MAP = (SIDE - FILTER) // STRIDE + 1  # a filter's response is MAP x MAP, and a readout covers all of it
@@ -28,6 +29,11 @@ class ToyRegression(nn.Module):
         """[batch, 1, 13, 13] to [batch]."""
         responses = [readout(edge(x)) for edge, readout in zip(self.edges, self.readouts, strict=True)]
         return torch.stack(responses).mean(0).flatten()
+
+
+def build(*, decisions: int = 10, candidates: int = 10, seed: int = 0) -> ToyRegression:
+    """Build the network with the filters and readouts of a seed."""
+    return ToyRegression(decisions, candidates, generator=generator(seed))
 
 
 def random_weights(decisions: int, candidates: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,7 @@ from advnas.records.signals import StopSignals
 from advnas.search import NonFiniteLoss, SearchStopped
 from advnas.studies.engines import Engine
 from advnas.studies.run import run_folder, run_search, run_warmup, shares_warmup, warmup_file
-from advnas.studies.study import Experiment, Length
+from advnas.studies.study import Length, Study
 
 _PATIENCE = 0.2  # seconds between two looks at whether somebody wants to stop
 _APPEARANCE = 10.0  # seconds that a shared folder may take to show what another machine has written
@@ -34,22 +34,22 @@ class Job:
         """How messages speak of it."""
         return f"{self.strategy or 'warm-up'}, seed {self.seed}"
 
-    def is_done(self, study: Path) -> bool:
+    def is_done(self, folder: Path) -> bool:
         """Whether an earlier start finished it."""
         if self.strategy is None:
-            return warmup_file(study, self.seed).exists()
-        return (run_folder(study, self.strategy, self.seed) / "result.json").exists()
+            return warmup_file(folder, self.seed).exists()
+        return (run_folder(folder, self.strategy, self.seed) / "result.json").exists()
 
-    def status(self, experiment: Experiment, study: Path) -> "Status":
+    def status(self, study: Study, folder: Path) -> "Status":
         """How far it is, by the files that are there; whoever asks need not be the one who works."""
-        return _status(self, experiment.length, study)
+        return _status(self, study.length, folder)
 
-    def run(self, experiment: Experiment, study: Path) -> None:
+    def run(self, study: Study, folder: Path) -> None:
         """Do the work, or what is left of it."""
         if self.strategy is None:
-            run_warmup(experiment, self.seed, study)
+            run_warmup(study, self.seed, folder)
         else:
-            run_search(experiment, self.strategy, self.seed, study)
+            run_search(study, self.strategy, self.seed, folder)
 
 
 @dataclass(frozen=True)
@@ -69,20 +69,20 @@ class Status:
         return shares[self.phase]
 
 
-def _status(job: Job, length: Length, study: Path) -> Status:
+def _status(job: Job, length: Length, folder: Path) -> Status:
     if job.strategy is None:
-        steps = _last_number((study / "warmup" / str(job.seed)).glob("checkpoint-*.pt"))
-        if warmup_file(study, job.seed).exists():
+        steps = _last_number((folder / "warmup" / str(job.seed)).glob("checkpoint-*.pt"))
+        if warmup_file(folder, job.seed).exists():
             return Status("done", 1.0)
         return Status("warm-up", steps / length.warmup_turns) if steps else Status("waiting")
-    folder = run_folder(study, job.strategy, job.seed)
-    record = _last_line(folder / "records.jsonl")
-    if (folder / "result.json").exists():
+    own = run_folder(folder, job.strategy, job.seed)
+    record = _last_line(own / "records.jsonl")
+    if (own / "result.json").exists():
         return Status("done", 1.0, record)
-    if (folder / "evaluation").exists():
-        return Status("retraining", _last_number((folder / "evaluation").glob("checkpoint-*.pt")), record)
+    if (own / "evaluation").exists():
+        return Status("retraining", _last_number((own / "evaluation").glob("checkpoint-*.pt")), record)
     if record is None:
-        return Status("search" if folder.exists() else "waiting")
+        return Status("search" if own.exists() else "waiting")
     part = (record["step"] - length.warmup_turns) / (length.turns - length.warmup_turns)
     return Status("search", part, record)
 
@@ -96,17 +96,17 @@ def _last_line(path: Path) -> dict[str, Any] | None:
     return json.loads(lines[-1]) if lines else None
 
 
-def plan(experiment: Experiment, names: Sequence[str], seeds: Sequence[int]) -> list[Job]:
+def plan(study: Study, names: Sequence[str], seeds: Sequence[int]) -> list[Job]:
     """All jobs, seed by seed, so that a study that is cut short has whole seeds; warm-ups first."""
-    shared = experiment.length.warmup > 0 and any(shares_warmup(name) for name in names)
+    shared = study.length.warmup > 0 and any(shares_warmup(name) for name in names)
     warmups = [Job(None, seed) for seed in seeds] if shared else []
     return warmups + [Job(name, seed) for seed in seeds for name in names]
 
 
 def execute(
-    experiment: Experiment,
+    study: Study,
     jobs: Sequence[Job],
-    study: Path,
+    folder: Path,
     *,
     engine: Engine | None = None,
     on_done: Callable[[Job], object] | None = None,
@@ -115,19 +115,19 @@ def execute(
 
     engine: where they run; None: here, one after the other, and a process that has joined a group does its part.
     """
-    left = [job for job in jobs if not job.is_done(study)]
+    left = [job for job in jobs if not job.is_done(folder)]
     current().wait()  # nobody finishes one before all have looked
     failures: dict[Job, BaseException] = {}
     if engine is None:
-        _run_here(experiment, left, study, failures, on_done)
+        _run_here(study, left, folder, failures, on_done)
     else:
-        _run_on(engine, experiment, left, study.resolve(), failures, on_done)
+        _run_on(engine, study, left, folder.resolve(), failures, on_done)
     if failures:
         details = "\n".join("".join(traceback.format_exception(error)) for error in failures.values())
-        write_atomically(study / "failures.txt", details)
+        write_atomically(folder / "failures.txt", details)
         reasons = "; ".join(f"{job.name}: {error or type(error).__name__}" for job, error in failures.items())
         raise RunsFailed(
-            f"{len(failures)} of {len(jobs)} runs failed; {study / 'failures.txt'} has the details. {reasons}"
+            f"{len(failures)} of {len(jobs)} runs failed; {folder / 'failures.txt'} has the details. {reasons}"
         )
 
 
@@ -139,12 +139,12 @@ Failures = dict[Job, BaseException]
 OnDone = Callable[[Job], object] | None
 
 
-def _run_here(experiment: Experiment, left: list[Job], study: Path, failures: Failures, on_done: OnDone) -> None:
+def _run_here(study: Study, left: list[Job], folder: Path, failures: Failures, on_done: OnDone) -> None:
     for job in left:
         if _is_hopeless(job, failures):
             continue
         try:
-            job.run(experiment, study)
+            job.run(study, folder)
         except (ArithmeticError, ValueError, RuntimeError) as error:
             if current().size > 1 and not isinstance(error, NonFiniteLoss):
                 raise  # the other processes may not know, and would wait
@@ -155,7 +155,7 @@ def _run_here(experiment: Experiment, left: list[Job], study: Path, failures: Fa
 
 
 def _run_on(
-    engine: Engine, experiment: Experiment, left: list[Job], study: Path, failures: Failures, on_done: OnDone
+    engine: Engine, study: Study, left: list[Job], folder: Path, failures: Failures, on_done: OnDone
 ) -> None:
     waiting, running = list(left), dict[Future[None], Job]()
     with engine, StopSignals() as signals:  # in this order: Ray listens to signals of its own, and would abort
@@ -168,36 +168,36 @@ def _run_on(
             waiting = [job for job in waiting if job not in taken]
             for job in starting:
                 if not _is_hopeless(job, failures):
-                    running[engine.submit(job.run, experiment, study)] = job
+                    running[engine.submit(job.run, study, folder)] = job
             for future in wait(running, _PATIENCE, return_when=FIRST_COMPLETED).done:
                 job = running.pop(future)
-                error = _outcome(engine, future, job, study)
+                error = _outcome(engine, future, job, folder)
                 if error is not None:
                     failures[job] = error
                 elif on_done is not None:
                     on_done(job)
 
 
-def _outcome(engine: Engine, future: Future[None], job: Job, study: Path) -> BaseException | None:
+def _outcome(engine: Engine, future: Future[None], job: Job, folder: Path) -> BaseException | None:
     """What went wrong with a job that is over, if anything did."""
     error = future.exception()
     if isinstance(error, KeyboardInterrupt):
         _stop(engine)
     if isinstance(error, BrokenProcessPool):
         raise ChildProcessError("A process of the study died. Start the same command again: it goes on.")
-    if error is None and not _appears(job, study):
+    if error is None and not _appears(job, folder):
         return ValueError(
-            f"{job.name} is done where it ran, but {study} does not show it here. "
+            f"{job.name} is done where it ran, but {folder} does not show it here. "
             "Give a --folder on storage that all machines see."
         )
     return error
 
 
-def _appears(job: Job, study: Path) -> bool:
+def _appears(job: Job, folder: Path) -> bool:
     deadline = time.monotonic() + _APPEARANCE
-    while not job.is_done(study) and time.monotonic() < deadline:
+    while not job.is_done(folder) and time.monotonic() < deadline:
         time.sleep(_PATIENCE)
-    return job.is_done(study)
+    return job.is_done(folder)
 
 
 def _stop(engine: Engine) -> NoReturn:

@@ -15,6 +15,7 @@ import cattrs
 import torch
 
 from advnas.records.files import parse_json, write_atomically
+from advnas.studies.study import Study
 
 Settings = TypeVar("Settings")
 
@@ -58,17 +59,26 @@ def load_results(path: Path, settings: Settings) -> Results[Settings]:
     return Results(settings, rows, provenance)
 
 
-def claim_folder(folder: Path, experiment: str, settings: Settings) -> None:
+def claim_folder(folder: Path, study: Study) -> None:
     """Make a folder the study's own: write `study.json`, or refuse if another study has left its own there."""
     path = folder / "study.json"
     if not path.exists():
-        content = {"experiment": experiment, "settings": asdict(settings)}  # type: ignore[call-overload]
-        write_atomically(path, json.dumps(content, indent=1) + "\n")
+        about = {"experiment": study.name, "title": study.title, "retrains": study.retrains}
+        write_atomically(path, json.dumps(about | {"settings": asdict(study.settings)}, indent=1) + "\n")
         return
-    found, saved = _read(path, type(settings))
-    if found != experiment:
-        raise ValueError(f"{folder} holds the study {found!r}, not {experiment!r}. Give another --folder.")
-    _refuse_changes(path, saved, settings)
+    found, saved = _read(path, type(study.settings))
+    if found != study.name:
+        raise ValueError(f"{folder} holds the study {found!r}, not {study.name!r}. Give another --folder.")
+    _refuse_changes(path, saved, study.settings)
+
+
+def numbered_folder(base: Path, *, last: bool) -> Path:
+    """Return the first of base, base-2, base-3, ... that does not exist; with `last`, the one before it."""
+    folder, before, number = base, base, 1
+    while folder.exists():
+        number += 1
+        before, folder = folder, base.with_name(f"{base.name}-{number}")
+    return before if last else folder
 
 
 def read_settings(folder: Path, kind: type[Settings]) -> Settings:

@@ -1,4 +1,4 @@
-"""Search somebody's own network: whatever a function of theirs makes, searched, retrained and judged."""
+"""A study of a user-supplied network: searched, retrained and judged."""
 
 import importlib
 import inspect
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from advnas import strategies
 from advnas.answers.batch_norm import batch_statistics, evaluating, reestimate_batch_norm
 from advnas.architecture import Architecture
 from advnas.arguments import check_count, nearest
@@ -24,6 +25,7 @@ from advnas.retrain import retrain
 from advnas.search import Draws, LossOf, Search, batches_in
 from advnas.search.data import Replay
 from advnas.search.device import Device
+from advnas.strategies import Answer
 from advnas.studies.study import Found, Length
 from advnas.task import Task, mean_over
 
@@ -33,7 +35,7 @@ _TRAINING, _VALIDATION, _FRESH, _RETRAINING, _JUDGING = range(5)  # purposes of 
 
 
 @dataclass(frozen=True)
-class EntrySettings:
+class OwnNetworkSettings:
     """Everything that decides the outcome.
 
     entry: "module:function"; the function is called with a strategy's name, a seed and the options, and returns
@@ -63,44 +65,56 @@ class EntrySettings:
 
 
 @dataclass(frozen=True)
-class EntryExperiment:
+class OwnNetworkStudy:
     """The search as something that can be run, run by run, for any strategy and seed."""
 
-    settings: EntrySettings
+    settings: OwnNetworkSettings
 
     name: ClassVar[str] = "search"
+    retrains: ClassVar[bool] = True
 
     @cached_property
     def length(self) -> Length:
-        """How long a search is; a record an epoch."""
-        _, task = self._make("random", 0)
-        per_epoch = batches_in(task.training, processes=self.settings.processes)
-        return Length(per_epoch, self.settings.epochs, self.settings.warmup, 1)
+        """How long a search is; one record per epoch. Known without a call of the function after `begin`."""
+        return self._length_of(self._make(strategies.baselines()[0], 0)[1])
+
+    @property
+    def title(self) -> str:
+        """What was searched: the built-in task, or the user's function."""
+        return str(self.settings.options.get("task", self.settings.entry.rpartition(":")[2]))
 
     def procedure(self) -> dict[str, str]:
         """What the settings do not say, in words."""
         return {
             "turns": str(self.length),
-            "answer": "the argmax; for random the process best",
+            "answer": f"the argmax; for {', '.join(strategies.baselines())} the process best",
             "retraining": "from scratch; the epoch with the lowest loss on the validation data is judged",
         }
 
-    def check(self) -> None:
+    def check(self, strategy: str, seed: int) -> None:
         """The function must be there and make a search and a task."""
         Device(self.settings.device, self.settings.precision)
-        self._make("random", 0)
+        self.begin(strategy, seed)
 
-    def make_search(self, strategy: str, seed: int) -> Search:
-        """The search as the function makes it, with the length that was asked for."""
-        search, _ = self._make(strategy, seed)
-        search.set_length(self.length.turns, self.length.warmup_turns)
+    def begin(self, strategy: str, seed: int) -> tuple[Search, "Replayed"]:
+        """The search as the function makes it, with the length that was asked for, and the data of its task."""
+        search, task = self._make(strategy, seed)
+        length = self.__dict__.setdefault("length", self._length_of(task))  # where cached_property looks for it
+        search.set_length(length.turns, length.warmup_turns)
         search.model.to(self.settings.device)
         search.join(current(), self.settings.draws)
-        return search
+        return search, self._data(task, seed)
 
-    def make_data(self, seed: int) -> "Replayed":
+    def answer_of(self, strategy: str) -> Answer:
+        """As the strategy says."""
+        return strategies.strategy_type(strategy).answer
+
+    def _length_of(self, task: Task) -> Length:
+        per_epoch = batches_in(task.training, processes=self.settings.processes)
+        return Length(per_epoch, self.settings.epochs, self.settings.warmup, 1)
+
+    def _data(self, task: Task, seed: int) -> "Replayed":
         """The task's data, in orders of the seed's own."""
-        _, task = self._make("random", seed)
         share = (current().rank, current().size)
         return Replayed(
             Replay(task.training, seed=seed_of(seed, _TRAINING), name="training", share=share),
@@ -111,13 +125,13 @@ class EntryExperiment:
 
     def evaluate(self, strategy: str, seed: int, search: Search, folder: Path) -> dict[str, Any]:
         """Retrain the answer from scratch and judge it; the weights of both stay in the folder, to be exported."""
-        by, architecture = Found.by(search).answer(by_process_best=strategy == "random")
+        by, architecture = Found.by(search).taken(self.answer_of(strategy))
         save_state(folder / "searched.pt", search.model.state_dict())
         return {"by": by, **self.retrain(seed, architecture, folder)}
 
     def retrain(self, seed: int, architecture: Mapping[str, str], folder: Path) -> dict[str, Any]:
         """Train an architecture from scratch; what it is worth. Its weights end in `retrained.pt`."""
-        search, task = self._make("random", seed)
+        search, task = self._make(strategies.baselines()[0], seed)
         search.model.to(self.settings.device)
         outcome = retrain(
             search.derive(Architecture(architecture), fresh=seed_of(seed, _FRESH)),
@@ -286,7 +300,7 @@ def _check_call(entry: str, function: Any, options: Mapping[str, Any]) -> None:
         if option not in known:
             raise ValueError(f"{entry} has no option {option!r}.{_nearest(option, list(known)[2:])}")
     try:
-        inspect.signature(function).bind("random", 0, **options)
+        inspect.signature(function).bind("advantage", 0, **options)
     except TypeError as error:
         raise ValueError(
             f"{entry} is called as make_search(strategy, seed, **options), and cannot be: {error}."

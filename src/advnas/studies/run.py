@@ -18,35 +18,35 @@ from advnas.records.signals import StopSignals
 from advnas.search import Search, SearchStopped, Step
 from advnas.search.plan import saved_bytes
 from advnas.studies.folder import provenance
-from advnas.studies.study import Experiment, Minibatches
+from advnas.studies.study import Minibatches, Study
 
 _MEMORY_DRAWS = 4
 
 
-def run_folder(study: Path, strategy: str, seed: int) -> Path:
+def run_folder(folder: Path, strategy: str, seed: int) -> Path:
     """Where a run keeps its files."""
-    return study / "runs" / f"{strategy}-{seed}"
+    return folder / "runs" / f"{strategy}-{seed}"
 
 
-def warmup_file(study: Path, seed: int) -> Path:
+def warmup_file(folder: Path, seed: int) -> Path:
     """The weights after the warm-up that the sparse strategies of a seed share."""
-    return study / "warmup" / f"{seed}.pt"
+    return folder / "warmup" / f"{seed}.pt"
 
 
 def shares_warmup(strategy: str) -> bool:
-    """Strategies that train one drawn operation an edge do the same while theta is fixed."""
+    """Strategies that train one drawn operation per decision do the same while theta is fixed."""
     return strategies.strategy_type(strategy).weight_operations == 1
 
 
-def run_warmup(experiment: Experiment, seed: int, study: Path) -> None:
+def run_warmup(study: Study, seed: int, folder: Path) -> None:
     """Train the weights while theta is fixed and uniform, once for all strategies that do this alike.
 
     Several processes may do it together: all take every step, rank 0 writes.
     """
-    target, group = warmup_file(study, seed), current()
+    target, group = warmup_file(folder, seed), current()
     if group.any(target.exists()):
         return
-    search, data = experiment.make_search("random", seed), experiment.make_data(seed)
+    search, data = study.begin(strategies.baselines()[0], seed)
     checkpoints, clock = Checkpoints(target.with_suffix("")), _Clock()
 
     def go_on(saved: dict[str, Any]) -> None:
@@ -58,9 +58,9 @@ def run_warmup(experiment: Experiment, seed: int, study: Path) -> None:
 
     checkpoints.resume(go_on)
     group.wait()  # nobody writes before all have read
-    while search.weight_steps < experiment.length.warmup_turns:
+    while search.weight_steps < study.length.warmup_turns:
         search.turn(*data.losses(search))
-        if group.rank == 0 and search.weight_steps % experiment.length.record_every == 0:
+        if group.rank == 0 and search.weight_steps % study.length.record_every == 0:
             state = {"search": search.state(), "data": data.state(), "seconds": clock.seconds}
             checkpoints.save(state, search.weight_steps)
     warm = {"weights": search.state()["weights"], "data": data.state(), "seconds": clock.seconds}
@@ -69,21 +69,22 @@ def run_warmup(experiment: Experiment, seed: int, study: Path) -> None:
         checkpoints.clear()
 
 
-def run_search(experiment: Experiment, strategy: str, seed: int, study: Path) -> None:
+def run_search(study: Study, strategy: str, seed: int, folder: Path) -> None:
     """Search from the end of the warm-up on; leaves `result.json` when it is done, and does nothing if it was.
 
     Several processes may do it together: all take every step, rank 0 writes and judges what was found.
     """
-    folder, group = run_folder(study, strategy, seed), current()
-    if group.any((folder / "result.json").exists()):
+    own, group = run_folder(folder, strategy, seed), current()
+    if group.any((own / "result.json").exists()):
         return
-    search, data = experiment.make_search(strategy, seed), experiment.make_data(seed)
-    checkpoints, log = Checkpoints(folder), _Log(folder, writes=group.rank == 0)
+    search, data = study.begin(strategy, seed)
+    group.on_rank_zero(partial(_describe, own, study, strategy, seed))
+    checkpoints, log = Checkpoints(own), _Log(own, writes=group.rank == 0)
 
     def go_on(saved: dict[str, Any]) -> None:
         check_form(saved, [{"search": {}, "data": {}}], "it")
         log.restore(saved)
-        search.restore(saved["search"], folder)
+        search.restore(saved["search"], own)
         data.restore(saved["data"])
 
     def begin(warm: dict[str, Any]) -> None:
@@ -92,23 +93,30 @@ def run_search(experiment: Experiment, strategy: str, seed: int, study: Path) ->
         data.restore(warm["data"])
         log.warmup_seconds = warm["seconds"]
 
-    if not checkpoints.resume(go_on) and shares_warmup(strategy) and experiment.length.warmup:
-        resume_from(warmup_file(study, seed), begin)
+    if not checkpoints.resume(go_on) and shares_warmup(strategy) and study.length.warmup:
+        resume_from(warmup_file(folder, seed), begin)
     group.wait()  # nobody writes before all have read
     group.count_anew()
-    _go(experiment, search, data, log, checkpoints)
-    result = {"strategy": strategy, "seed": seed, **_found(experiment, strategy, seed, search, log)}
+    _go(study, search, data, log, checkpoints)
+    result = {"strategy": strategy, "seed": seed, **_found(study, strategy, seed, search, log)}
 
     def finish() -> None:
-        evaluation = experiment.evaluate(strategy, seed, search, folder / "evaluation")
+        evaluation = study.evaluate(strategy, seed, search, own / "evaluation")
         whole = result | {"evaluation": evaluation, "provenance": provenance()}
-        write_atomically(folder / "result.json", json.dumps(whole, indent=1) + "\n")
+        write_atomically(own / "result.json", json.dumps(whole, indent=1) + "\n")
         checkpoints.clear()
 
     group.on_rank_zero(finish)
 
 
-def _found(experiment: Experiment, strategy: str, seed: int, search: Search, log: "_Log") -> dict[str, Any]:
+def _describe(own: Path, study: Study, strategy: str, seed: int) -> None:
+    """Write what a reader of the run must know about its strategy, and need not know by itself."""
+    learns = strategies.strategy_type(strategy).learns
+    asked = {"strategy": strategy, "seed": seed, "answer": study.answer_of(strategy), "learns": learns}
+    write_atomically(own / "run.json", json.dumps(asked, indent=1) + "\n")
+
+
+def _found(study: Study, strategy: str, seed: int, search: Search, log: "_Log") -> dict[str, Any]:
     """What is known at the end of a search."""
     answers, traffic = search.answers(), _traffic(search)
     return {
@@ -116,7 +124,7 @@ def _found(experiment: Experiment, strategy: str, seed: int, search: Search, log
         "process_best": answers["process_best"],
         "seconds": log.seconds,
         "warmup_seconds": log.warmup_seconds,
-        "saved_bytes": _memory(experiment, strategy, seed),
+        "saved_bytes": _memory(study, strategy, seed),
         "operation_sizes": search.space.operation_sizes(),
         **traffic,
     }
@@ -131,9 +139,9 @@ def _traffic(search: Search) -> dict[str, Any]:
     return {"traffic": traffic}
 
 
-def read_results(study: Path) -> list[dict[str, Any]]:
+def read_results(folder: Path) -> list[dict[str, Any]]:
     """What the finished runs of a study found, ordered by strategy and seed."""
-    results = [_read_result(path) for path in (study / "runs").glob("*/result.json")]
+    results = [_read_result(path) for path in (folder / "runs").glob("*/result.json")]
     return sorted(results, key=lambda result: (result["strategy"], result["seed"]))
 
 
@@ -148,20 +156,20 @@ def _read_result(path: Path) -> dict[str, Any]:
     return result
 
 
-def _go(experiment: Experiment, search: Search, data: Minibatches, log: "_Log", checkpoints: Checkpoints) -> None:
+def _go(study: Study, search: Search, data: Minibatches, log: "_Log", checkpoints: Checkpoints) -> None:
     """Take the turns that are left. A signal lets the one under way finish, saves, and stops."""
-    length, group = experiment.length, search.group
+    length, group = study.length, search.group
     with StopSignals() as signals, log:
         while True:
             if search.weight_steps == length.warmup_turns and not log.records:
                 log.end_warmup()
-                log.record(experiment, search, data)
+                log.record(study, search, data)
             if search.weight_steps >= length.turns:
                 return
             log.note(search.turn(*data.losses(search)))
             due = search.weight_steps % length.record_every == 0 or search.weight_steps == length.turns
             if due and search.weight_steps > length.warmup_turns:
-                log.record(experiment, search, data)
+                log.record(study, search, data)
             stop = group.any(signals.requested)  # it may reach the processes in different turns
             if (due or stop) and group.rank == 0:
                 log.sync()
@@ -240,9 +248,9 @@ class _Log:
         if self._journal is not None:
             self._journal.sync()
 
-    def record(self, experiment: Experiment, search: Search, data: Minibatches) -> None:
+    def record(self, study: Study, search: Search, data: Minibatches) -> None:
         losses, self._losses = self._losses, []
-        epoch = search.weight_steps / experiment.length.per_epoch
+        epoch = search.weight_steps / study.length.per_epoch
         self.records.append(
             {
                 "epoch": epoch,
@@ -271,9 +279,9 @@ class _Log:
         }
 
 
-def _memory(experiment: Experiment, strategy: str, seed: int) -> int:
+def _memory(study: Study, strategy: str, seed: int) -> int:
     """What the larger of the two kinds of step keeps for its backward pass: the mean over a few uniform draws."""
-    search, data, kept = experiment.make_search(strategy, seed), experiment.make_data(seed), []
+    (search, data), kept = study.begin(strategy, seed), []
     for _ in range(_MEMORY_DRAWS):
         training, validation = data.losses(search)
         steps = (

@@ -1,4 +1,4 @@
-"""What a study needs to know of an experiment: searches it can step through, and how long they are."""
+"""What a study is: searches that can be stepped through, how long they are, and what their answers are worth."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from typing import Any, Protocol, Self
 
 from advnas.architecture import Architecture
 from advnas.search import LossOf, Search
+from advnas.strategies import Answer
 
 
 @dataclass(frozen=True)
@@ -22,9 +23,9 @@ class Found:
         best = search.process_best
         return cls(search.argmax(), None if best is None else best.architecture)
 
-    def answer(self, *, by_process_best: bool) -> tuple[str, Architecture]:
+    def taken(self, by: Answer) -> tuple[str, Architecture]:
         """How the answer was taken, and the answer; the argmax where no process best is known."""
-        if by_process_best and self.process_best is not None:
+        if by == "process_best" and self.process_best is not None:
             return "process best", self.process_best
         return "argmax", self.argmax
 
@@ -34,7 +35,7 @@ class Length:
     """How long a search is, counted in turns of Algorithm 1's loop.
 
     per_epoch: turns in one pass over the training data. epochs: passes of the whole search. warmup: passes at its
-    beginning with theta fixed. records: how many a pass, each with a checkpoint.
+    beginning with theta fixed. records: how many per pass, each with a checkpoint.
     """
 
     per_epoch: int
@@ -58,15 +59,23 @@ class Length:
         return max(1, self.per_epoch // self.records)
 
     def __str__(self) -> str:
-        return f"{self.turns:,}, {self.per_epoch:,} an epoch; theta fixed for the first {self.warmup_turns:,}"
+        return f"{self.turns:,}, {self.per_epoch:,} per epoch; theta fixed for the first {self.warmup_turns:,}"
 
 
-class Experiment(Protocol):
-    """One of the paper's studies, setting by setting. It can be sent to another process."""
+class Study(Protocol):
+    """Strategies x seeds under one setting. It can be sent to another process."""
 
     @property
     def name(self) -> str:
         """What the study is called."""
+
+    @property
+    def title(self) -> str:
+        """What is searched, for people."""
+
+    @property
+    def retrains(self) -> bool:
+        """Whether answers are judged by retraining them; otherwise a table knows what they are worth."""
 
     @property
     def settings(self) -> Any:
@@ -79,14 +88,14 @@ class Experiment(Protocol):
     def procedure(self) -> dict[str, str]:
         """What the settings do not say, in words."""
 
-    def check(self) -> None:
+    def check(self, strategy: str, seed: int) -> None:
         """Raise now what would otherwise stop every run, such as missing data."""
 
-    def make_search(self, strategy: str, seed: int) -> Search:
-        """The search at its very beginning."""
+    def begin(self, strategy: str, seed: int) -> "tuple[Search, Minibatches]":
+        """Make a search at its very beginning and its data; the data are the same for all strategies of a seed."""
 
-    def make_data(self, seed: int) -> "Minibatches":
-        """The data of a run; the same for all strategies of a seed."""
+    def answer_of(self, strategy: str) -> Answer:
+        """Say which architecture is a strategy's result: the most likely one, or the best one that was drawn."""
 
     def evaluate(self, strategy: str, seed: int, search: Search, folder: Path) -> dict[str, Any]:
         """What a search that is over has found is worth, where that takes more than a look into a table.

@@ -1,1 +1,63 @@
-"""Data and loss of the things one can search for."""
+"""Tasks by name: data and a loss to search with. Adding one: write its file, and give it a line below."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from advnas.arguments import Builder, build
+
+if TYPE_CHECKING:
+    from advnas.task import Task
+
+
+@dataclass(frozen=True)
+class TaskBuilder(Builder):
+    """A task, and what a search of it starts from where nothing else is asked for.
+
+    space: the name of the network. network: what the task decides about any network, as arguments of its space.
+    epochs: how long a search is.
+    """
+
+    space: str
+    network: Mapping[str, Any]
+    epochs: int
+
+
+TASKS: dict[str, TaskBuilder] = {
+    "digits": TaskBuilder(
+        "advnas.tasks.digits:build",
+        "1,797 handwritten digits of 8 x 8 pixels that come with the package",
+        space="small_cells",
+        network={"inputs": 1, "classes": 10},
+        epochs=60,
+    ),
+    "cifar10": TaskBuilder(
+        "advnas.tasks.cifar10:build",
+        "60,000 photographs of 32 x 32 pixels in 10 classes; `advnas data get cifar10` fetches them",
+        space="nasbench201",
+        network={"inputs": 3, "classes": 10},
+        epochs=24,
+    ),
+    "penn_treebank": TaskBuilder(
+        "advnas.tasks.penn_treebank:build",
+        "a language model of the Wall Street Journal; the texts must be there",
+        space="recurrent_cell",
+        network={},
+        epochs=4,
+    ),
+}
+"""What there is, without importing any of it."""
+
+
+def get(name: str, **options: Any) -> "Task":
+    """Build a task, e.g. get("digits", batch=64).
+
+    Args:
+        name: one of `TASKS`.
+        options: arguments of its builder.
+
+    Raises:
+        ValueError: there is no such task, or it has no such option.
+    """
+    task: Task = build("task", TASKS, name, options)
+    return task

@@ -5,6 +5,7 @@ import json
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +14,10 @@ import torch
 from torch import Tensor
 
 from advnas.randomness import generator
+from advnas.task import Task
 from advnas.tasks.data_folder import data_folder
+from advnas.tasks.image_stream import IMAGE, Images, augment, normalise
+from advnas.tasks.images import Shuffled, accuracy, cross_entropy
 
 ARCHIVE = "cifar-10-binary.tar.gz"
 SPLIT = "cifar-split.json"
@@ -30,30 +34,67 @@ MD5 = {
     "test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d",
     ARCHIVE: "c32a1d4ab5d03f1284b67883e8d87530",
 }
-_IMAGE = (3, 32, 32)
 _RECORD = 1 + 3 * 32 * 32  # the label, then the red, green and blue planes
 _TRAINING = 50_000
 _HALVES = 4  # sets this stream apart from the others of the same seed
+_SUBSET = 0  # the first number of the paths of the streams that choose a part of each half
+_TEST_BATCH = 500
 
 
-@dataclass(frozen=True, eq=False)
-class Images:
-    """Labelled images: pixels uint8 [n, 3, 32, 32], labels int64 [n]."""
+def build(*, images: int = 6_400, batch: int = 64) -> Task:
+    """Build the task: one half for the weights, the other for theta, the official test images to judge by.
 
-    pixels: Tensor
-    labels: Tensor
+    Args:
+        images: how many of each half.
+        batch: of how many images a minibatch is.
 
-    def __post_init__(self) -> None:
-        pixels, labels = self.pixels, self.labels
-        if pixels.dtype != torch.uint8 or pixels.shape[1:] != _IMAGE:
-            raise ValueError(f"pixels must be uint8 [n, 3, 32, 32], got {pixels.dtype} {list(pixels.shape)}.")
-        if labels.dtype != torch.int64 or labels.shape != pixels.shape[:1]:
-            raise ValueError(
-                f"labels must be int64 [{len(pixels)}], one an image, got {labels.dtype} {list(labels.shape)}."
-            )
+    Returns:
+        The task, with random flips and shifts of the images that are learnt from.
+    """
+    folder = data_folder()
+    known, test = read_once(folder, "train"), read_once(folder, "test")
+    training, validation = (
+        Shuffled(known.pixels[half], known.labels[half], batch, _augmented) for half in parts(folder, images)
+    )
+    return Task(training, validation, cross_entropy, test=_TestImages(test), metric=accuracy, examples=batch)
+
+
+def parts(folder: Path, images: int) -> tuple[Tensor, Tensor]:
+    """Return which images the weights and theta are trained on: a random part of each half, always the same."""
+    read_once(folder, "train")
+    both = halves(folder)
+    if images > min(map(len, both)):
+        raise ValueError(f"Each half of CIFAR-10 has {min(map(len, both)):,} images, got images={images:,}.")
+    training, validation = (
+        half[torch.randperm(len(half), generator=generator(_SUBSET, number))[:images]]
+        for number, half in enumerate(both)
+    )
+    return training, validation
+
+
+@dataclass(frozen=True)
+class _TestImages:
+    """Minibatches of the test images; they are normalised when they are asked for."""
+
+    images: Images
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return -(-len(self.images) // _TEST_BATCH)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for start in range(0, len(self.images), _TEST_BATCH):
+            rows = slice(start, start + _TEST_BATCH)
+            yield normalise(self.images.pixels[rows]), self.images.labels[rows]
+
+
+def _augmented(pixels: Tensor) -> Tensor:
+    return normalise(augment(pixels, torch.default_generator))
+
+
+@lru_cache(maxsize=2)
+def read_once(folder: Path, part: Literal["train", "test"]) -> Images:
+    """Read a part, and keep it for the next call."""
+    return read(folder, part)
 
 
 def read(folder: Path, part: Literal["train", "test"]) -> Images:
@@ -64,7 +105,7 @@ def read(folder: Path, part: Literal["train", "test"]) -> Images:
     blocks = [np.frombuffer(block, np.uint8).reshape(-1, _RECORD) for block in _checked(place, FILES[part])]
     pixels = np.concatenate([block[:, 1:] for block in blocks])
     labels = np.concatenate([block[:, 0] for block in blocks])
-    return Images(torch.from_numpy(pixels).view(-1, *_IMAGE), torch.from_numpy(labels).long())
+    return Images(torch.from_numpy(pixels).view(-1, *IMAGE), torch.from_numpy(labels).long())
 
 
 def check(folder: Path) -> Path:

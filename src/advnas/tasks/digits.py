@@ -13,8 +13,30 @@ import torch
 from torch import Tensor
 
 from advnas.randomness import generator
+from advnas.task import Task
+from advnas.tasks.images import Shuffled, accuracy, cross_entropy
 
 _BRIGHTEST = 16
+_FOR_WEIGHTS, _FOR_THETA = 700, 500  # of the 1,797; the others are for the test
+
+
+def build(*, batch: int = 32) -> Task:
+    """Build the task: 700 images for the weights, 500 for theta, 597 to judge by.
+
+    Args:
+        batch: of how many images a minibatch is.
+    """
+    known, end = read(), _FOR_WEIGHTS + _FOR_THETA
+    parts = (slice(0, _FOR_WEIGHTS), slice(_FOR_WEIGHTS, end), slice(end, None))
+    training, validation, test = ((known.images[part], known.labels[part]) for part in parts)
+    return Task(
+        Shuffled(*training, batch),
+        Shuffled(*validation, batch),
+        cross_entropy,
+        test=[test],
+        metric=accuracy,
+        examples=batch,
+    )
 
 
 @dataclass(frozen=True, eq=False)

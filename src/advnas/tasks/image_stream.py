@@ -1,19 +1,40 @@
 """Minibatches of CIFAR-10 as a pure function of a seed and a step: nothing to save, nothing to fall out of step."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from advnas.randomness import generator
-from advnas.tasks.cifar10 import Images
 
 # NAS-Bench-201's constants, so that accuracies may be compared with its table.
 MEAN = torch.tensor([125.3, 123.0, 113.9]).view(3, 1, 1)
 STD = torch.tensor([63.0, 62.1, 66.7]).view(3, 1, 1)
+IMAGE = (3, 32, 32)
 _PADDING = 4
 _ORDER, _AUGMENT = 2, 3  # set these streams apart from the others of the same seed
+
+
+@dataclass(frozen=True, eq=False)
+class Images:
+    """Labelled images: pixels uint8 [n, 3, 32, 32], labels int64 [n]."""
+
+    pixels: Tensor
+    labels: Tensor
+
+    def __post_init__(self) -> None:
+        pixels, labels = self.pixels, self.labels
+        if pixels.dtype != torch.uint8 or pixels.shape[1:] != IMAGE:
+            raise ValueError(f"pixels must be uint8 [n, 3, 32, 32], got {pixels.dtype} {list(pixels.shape)}.")
+        if labels.dtype != torch.int64 or labels.shape != pixels.shape[:1]:
+            raise ValueError(
+                f"labels must be int64 [{len(pixels)}], one an image, got {labels.dtype} {list(labels.shape)}."
+            )
+
+    def __len__(self) -> int:
+        return len(self.labels)
 
 
 class ImageStream:

@@ -4,12 +4,16 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from advnas.task import Task
+from advnas.tasks.data_folder import data_folder
 
 FILES = ("train.txt", "valid.txt", "test.txt")
 END_OF_LINE, UNKNOWN = "<eos>", "<unk>"
@@ -28,6 +32,75 @@ class Corpus:
     train: Tensor
     valid: Tensor
     test: Tensor
+
+
+def build(*, tokens: int | None = None, batch: int = 64, length: int = 35, folder: Path | None = None) -> Task:
+    """Build the task: the training text for weights and theta alike, as in the paper, the test text to judge by.
+
+    Args:
+        tokens: how much of the training text is used; None: all of it.
+        batch: how many columns of the text are read side by side.
+        length: of the segments that are backpropagated through.
+        folder: of the data; see `data_folder`.
+
+    Returns:
+        The task. Its loss carries the hidden state of a model from one segment to the next.
+    """
+    place = data_folder(folder)
+    training, test = (
+        segments(place, tokens, batch, length),
+        Segments(read_once(place).test, batch=10, length=length),
+    )
+    streams = (Pass(text, name) for name, text in (("weights", training), ("theta", training), ("test", test)))
+    weights, theta, judged = streams
+    return Task(weights, theta, CarriedLoss(), test=judged, examples=batch * length)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass over a text: (tokens, targets, the number of the segment, the name of the stream)."""
+
+    segments: "Segments"
+    stream: str
+
+    def __len__(self) -> int:
+        return len(self.segments)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor, int, str]]:
+        for number in range(len(self.segments)):
+            yield *self.segments.at(number), number, self.stream
+
+
+class CarriedLoss:
+    """The loss of a segment, read with the state in which the segment before it left the model.
+
+    Every stream has a state of its own. Further passes over one segment start where its first pass started.
+    """
+
+    def __init__(self) -> None:
+        self._carried: dict[str, tuple[int, Tensor | None, Tensor]] = {}
+
+    def __call__(self, model: nn.Module, batch: tuple[Tensor, Tensor, int, str]) -> Tensor:
+        """Return the loss of a model on a minibatch of a `Pass`."""
+        tokens, targets, number, stream = batch
+        last, before, after = self._carried.get(stream, (-1, None, None))
+        hidden = None if number == 0 else before if number == last else after
+        loss, following = model.loss(tokens, targets, hidden)  # type: ignore[operator]
+        if number != last or number == 0:
+            self._carried[stream] = number, hidden, following.detach()
+        return loss  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=1)
+def read_once(folder: Path) -> Corpus:
+    """Read the texts, and keep them for the next call."""
+    return read(folder)
+
+
+@lru_cache(maxsize=1)
+def segments(folder: Path, tokens: int | None, batch: int, length: int) -> "Segments":
+    """Cut the training text into segments, and keep them for the next call."""
+    return Segments(read_once(folder).train[:tokens], batch=batch, length=length)
 
 
 def read(folder: Path) -> Corpus:

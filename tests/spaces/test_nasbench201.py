@@ -1,4 +1,6 @@
+import gc
 import itertools
+import weakref
 
 import pytest
 import torch
@@ -7,7 +9,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from advnas import Architecture, Choice, Draw, Search, SearchSpace, Zero
-from advnas.spaces.convolution_cell import EDGES, Cell, ConvolutionCellNetwork, ReLUConvBN, SmallCellNetwork
+from advnas.spaces.nasbench201 import EDGES, Cell, ConvolutionCellNetwork, ReLUConvBN, SharedReLU
 from advnas.testing import check_space
 
 NAMES = [f"{source}->{target}" for source, target in EDGES]
@@ -252,12 +254,23 @@ def test_an_architecture_step_sees_the_slopes_of_the_plain_network(layout, opera
     assert torch.allclose(*slopes, rtol=1e-9, atol=1e-12)
 
 
-def test_frozen_edges_of_one_node_notice_when_it_changes_in_place():
-    first, second = (ReLUConvBN(2, 3, affine=False).requires_grad_(False) for _ in range(2))
-    x = randn(2, 2, 4, 4).requires_grad_() * 1
-    first(x)
+def test_edges_of_one_node_share_a_relu_and_notice_when_the_node_changes_in_place():
+    relu, x = SharedReLU(), randn(2, 2, 4, 4).requires_grad_() * 1
+    assert relu(x) is relu(x)
     x.mul_(-1)
-    assert torch.allclose(second(x), second.norm(second.conv(F.relu(x))), atol=1e-6)
+    assert torch.equal(relu(x), F.relu(x))
+    assert not relu(x).requires_grad
+
+
+def test_a_cell_keeps_no_node_after_its_forward_pass():
+    cell = Cell(2, lambda channels: {"conv": ReLUConvBN(channels, 3, affine=False)}).requires_grad_(False)
+    x = randn(2, 2, 4, 4).requires_grad_()
+    with SearchSpace(cell).running(Draw.gated(torch.ones(6, 1))), torch.no_grad():
+        cell(x)
+    node = weakref.ref(x)
+    del x
+    gc.collect()
+    assert node() is None
 
 
 def test_a_second_derivative_of_frozen_weights_is_refused_clearly():
@@ -315,18 +328,3 @@ def test_parameters_and_multiply_adds_are_those_of_the_table_for_random_cells_an
         # The table counts the classifier's biases too.
         multiply_adds = counter.get_total_flops() // 2 + network.classifier.out_features
         assert round(multiply_adds / 1e6, 5) == round(7.78305 + 35.38944 * large + 3.93216 * small, 5)
-
-
-# The small network
-
-
-def test_the_small_network_leans_on_its_cells():
-    space = SearchSpace(SmallCellNetwork(channels=8, zero=True, affine=True))
-    check_space(lambda: SmallCellNetwork(channels=4, zero=True), randn(2, 1, 8, 8), architectures=8)
-    assert [decision.name for decision in space.decisions] == NAMES
-    fixed = 8 + 2 * 8 + 2 * 8 + 8 * 10 + 10  # stem and its norm, last norm, classifier
-    counts = {"skip_connect": 0, "nor_conv_3x3": 3 * 6 * (9 * 8 * 8 + 2 * 8)}
-    for operation, count in counts.items():
-        network = space.derive(architecture(*[operation] * 6))
-        assert sum(parameter.numel() for parameter in network.parameters()) == fixed + count
-        assert network(randn(5, 1, 8, 8)).shape == (5, 10)

@@ -1,7 +1,5 @@
-"""The NAS-Bench-201 network: stacked cells that share one decision an edge."""
+"""The NAS-Bench-201 network: stacked cells that share one decision per edge."""
 
-import threading
-import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -26,13 +24,15 @@ class ReLUConvBN(nn.Module):
     """ReLU, convolution, BatchNorm; keeps height and width.
 
     While its weights are frozen, as in an architecture step, it keeps its own input for the backward pass,
-    which all edges that leave a node share, instead of every edge's own output of the ReLU.
+    which all edges that leave a node share, instead of every edge's own output of the ReLU. That output is made by
+    `relu`, which a cell replaces by one that its edges share.
     """
 
     def __init__(self, channels: int, kernel: int, *, affine: bool) -> None:
         super().__init__()
         self.conv = nn.Conv2d(channels, channels, kernel, padding=kernel // 2, bias=False)
         self.norm = batch_norm(channels, affine=affine)
+        self.relu: Callable[[Tensor], Tensor] = _relu
 
     @property
     def last_norm(self) -> nn.BatchNorm2d:
@@ -43,8 +43,12 @@ class ReLUConvBN(nn.Module):
         """[batch, channels, height, width] to the same."""
         weight = self.conv.weight
         if x.requires_grad and torch.is_grad_enabled() and not weight.requires_grad:
-            return self.norm(_frozen_relu_conv(x, _rectified(x), weight))  # type: ignore[no-any-return]
+            return self.norm(_frozen_relu_conv(x, self.relu(x), weight))  # type: ignore[no-any-return]
         return self.norm(self.conv(F.relu(x)))  # type: ignore[no-any-return]
+
+
+def _relu(x: Tensor) -> Tensor:
+    return F.relu(x.detach())
 
 
 class _FrozenReLUConv(_SingleLevelFunction):
@@ -74,27 +78,22 @@ class _FrozenReLUConv(_SingleLevelFunction):
 _frozen_relu_conv: Callable[[Tensor, Tensor, Tensor], Tensor] = _FrozenReLUConv.apply  # type: ignore[attr-defined]
 
 
-class _LastRectified(threading.local):
-    """relu(x) of the node that was looked at last; a node's edges run one after the other."""
+class SharedReLU:
+    """relu(x) without a graph, computed once for all the edges that leave a node; they run one after the other."""
 
-    x: Callable[[], Tensor | None] = staticmethod(lambda: None)
-    version = 0
-    value: Tensor | None = None
+    def __init__(self) -> None:
+        self._last: tuple[Tensor, int, Tensor] | None = None
 
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return the last result again, if x is the same tensor and was not changed since."""
+        last = self._last
+        if last is None or last[0] is not x or last[1] != x._version:
+            last = self._last = (x, x._version, F.relu(x.detach()))
+        return last[2]
 
-_last = _LastRectified()
-
-
-def _rectified(x: Tensor) -> Tensor:
-    """relu(x) without a graph, computed once for all the edges that leave a node."""
-    if _last.value is None or _last.x() is not x or _last.version != x._version:
-        _last.x, _last.version, _last.value = weakref.ref(x, _forget), x._version, F.relu(x.detach())
-    return _last.value
-
-
-def _forget(reference: Callable[[], Tensor | None]) -> None:
-    if _last.x is reference:
-        _last.value = None
+    def forget(self) -> None:
+        """Let go of both tensors."""
+        self._last = None
 
 
 def batch_norm(channels: int, *, affine: bool) -> nn.BatchNorm2d:
@@ -122,6 +121,10 @@ class Cell(nn.Module):
             Choice(candidates(channels), name=f"{source}->{target}", edge=(str(source), str(target)))
             for source, target in EDGES
         )
+        self._relu = SharedReLU()
+        for part in self.modules():
+            if isinstance(part, ReLUConvBN):
+                part.relu = self._relu
 
     def forward(self, x: Tensor) -> Tensor:
         """[batch, channels, height, width] to the same."""
@@ -130,6 +133,7 @@ class Cell(nn.Module):
             source, target = EDGES[index]
             output = self.edges[index](nodes[source])
             nodes[target] = nodes[target] + output if target in nodes else output
+        self._relu.forget()
         return nodes[NODES - 1]
 
 
@@ -192,27 +196,10 @@ class ConvolutionCellNetwork(nn.Module):
         return self.classifier(features.mean((2, 3)))  # type: ignore[no-any-return]
 
 
-class SmallCellNetwork(nn.Module):
-    """The same cell where little else sees shapes: a 1x1 stem, three cells with poolings in between, classifier.
-
-    What a cell cannot do nobody does for it, so its operations matter more than in the benchmark's network, whose
-    reductions are residual blocks. Arguments as there.
-    """
-
-    def __init__(
-        self, *, inputs: int = 1, channels: int = 8, classes: int = 10, zero: bool = False, affine: bool = False
-    ) -> None:
-        super().__init__()
-
-        def cell() -> Cell:
-            return Cell(channels, lambda width: nasbench201_candidates(width, zero=zero, affine=affine))
-
-        self.stem = nn.Sequential(nn.Conv2d(inputs, channels, 1, bias=False), nn.BatchNorm2d(channels))
-        self.body = nn.Sequential(cell(), nn.AvgPool2d(2), cell(), nn.AvgPool2d(2), cell())
-        self.last = nn.Sequential(nn.BatchNorm2d(channels), nn.ReLU(inplace=True))
-        self.classifier = nn.Linear(channels, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[batch, inputs, height, width] to [batch, classes]."""
-        features = self.last(self.body(self.stem(x)))
-        return self.classifier(features.mean((2, 3)))  # type: ignore[no-any-return]
+def build(
+    *, inputs: int = 3, channels: int = 16, cells: int = 1, classes: int = 10, zero: bool = True
+) -> ConvolutionCellNetwork:
+    """Build the network with norms that learn, so that what is derived can be trained as it is."""
+    return ConvolutionCellNetwork(
+        inputs=inputs, channels=channels, cells=cells, classes=classes, zero=zero, affine=True
+    )

@@ -1,0 +1,159 @@
+"""What `advnas search` shows: the plan before it, the table, the verdict and the answer after it.
+
+Names of decisions, operations and functions are the user's: they are printed as they are, not as rich's markup.
+"""
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from advnas.reports.study import RunRecords, StudyRecords
+    from advnas.reports.verdict import Remark
+    from advnas.search.plan import Plan
+    from advnas.studies.study import Study
+
+
+def show_plan(study: "Study", strategy: str, seeds: Sequence[int], at_once: int, *, as_json: bool) -> None:
+    """Measure a few minibatches, and show memory and time."""
+    from rich.console import Console
+    from rich.table import Table
+
+    search, data = study.begin(strategy, seeds[0])
+    plan = search.plan(data.losses(search)[0])
+    passes = 2 * study.length.turns - study.length.warmup_turns
+    total = 2 * len(seeds) * passes * plan.pass_seconds / at_once
+    table = Table("what", "how much", title="Before anything runs")
+    for name, value in _plan_rows(plan).items():
+        table.add_row(name, value)
+    table.add_row("turns of a search", str(study.length))
+    table.add_row("all searches", f"about {total / 60:.0f} min without retraining, with {at_once} at a time")
+    if as_json:
+        peaks = {name: getattr(plan, name) for name in ("sparse_peak", "stored_peak", "dense_peak")}
+        print(json.dumps(asdict(plan) | peaks | {"search_seconds": total}, indent=1))
+    Console(stderr=as_json).print(table)
+
+
+def _plan_rows(plan: "Plan") -> dict[str, str]:
+    from advnas.arguments import format_size
+
+    return {
+        "parameters": f"{plan.parameters:,}",
+        "weights of all candidates": format_size(plan.weights),
+        "weights of one architecture": format_size(plan.weights_of_one),
+        "optimiser state": f"{plan.optimizer_factor:.3g} bytes per byte of weights",
+        "activations of one architecture": format_size(plan.activations),
+        "peak of a sparse step": _told(plan.sparse_peak, plan),
+        "peak with weights='host' or 'disk'": _told(plan.stored_peak, plan),
+        "peak of a dense step, at most": _told(plan.dense_peak, plan),
+        "a forward and a backward pass": f"{plan.pass_seconds:.3g} s",
+    }
+
+
+def _told(peak: int, plan: "Plan") -> str:
+    from advnas.arguments import format_size
+
+    fits = {True: "fits", False: "does not fit", None: "cannot tell whether it fits"}[plan.fits(peak)]
+    return f"{format_size(peak)}: {fits}"
+
+
+def present_study(folder: Path, strategy: str, *, as_json: bool) -> None:
+    """Show what the runs in a folder have found, write its report, and say how to get the answer out."""
+    from rich.console import Console
+
+    from advnas.reports.study import best_run, read_study
+    from advnas.reports.verdict import verdict
+
+    study = read_study(folder)
+    remarks, best = verdict(study), best_run(study, strategy)
+    assert best.evaluation is not None
+    console = Console(stderr=as_json, highlight=False, markup=False)
+    _print_table(console, study)
+    _print_traffic(console, folder, strategy)
+    _print_remarks(console, remarks)
+    console.print(f"\nThe answer ({best.name}, the one that validates best):")
+    for decision, operation in best.evaluation.architecture.items():
+        console.print(f"  {decision}: {operation}")
+    page = _write_report(folder, console)
+    console.print(f"\nGet it out:  advnas export {folder} --to pt2")
+    if as_json:
+        print(json.dumps(_summary(folder, study, best, remarks, page), indent=1))
+
+
+def _print_table(console: "Console", study: "StudyRecords") -> None:
+    """What the retrained answers are worth: mean ± sample standard deviation over the seeds."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from advnas.reports.tables import study_table
+
+    numbers = study_table(study, None)
+    shown = [place for place, column in enumerate(numbers.columns) if column.key not in ("seconds", "saved_mib")]
+    table = Table("strategy", "seeds", *(escape(numbers.columns[place].heading) for place in shown))
+    for row in numbers.rows:
+        values = (row.values[place].ours or "-" for place in shown)
+        table.add_row(escape(row.strategy), row.runs, *values)
+    console.print(table)
+
+
+def _print_remarks(console: "Console", remarks: "Sequence[Remark]") -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 1))
+    for remark in remarks:
+        mark = {True: Text("+", "green"), False: Text("!", "red"), None: Text("-", "yellow")}[remark.good]
+        grid.add_row(mark, Text(remark.text))
+    console.print(grid)
+
+
+def _print_traffic(console: "Console", folder: Path, strategy: str) -> None:
+    """What several processes told each other per step, as a mean over the strategy's runs."""
+    from advnas.studies.run import read_results
+
+    results = [result for result in read_results(folder) if result["strategy"] == strategy]
+    traffic = [result["traffic"] for result in results if "traffic" in result]
+    if not traffic:
+        return
+    console.print(f"Bytes that each of {traffic[0]['processes']} processes handed over per step:")
+    for purpose in traffic[0]["bytes"]:
+        mean = statistics.fmean(each["bytes"].get(purpose, 0) for each in traffic)
+        console.print(f"  {mean:>12,.0f}  {purpose}")
+    console.print(f"  {traffic[0]['network']:>12,}  for comparison: all weights of the network")
+
+
+def _write_report(folder: Path, console: "Console") -> Path | None:
+    try:
+        from advnas.reports.page import write_report
+
+        page = write_report(folder, None)[0]
+    except ImportError:
+        console.print("\nNo report: it needs matplotlib and jinja2. Write pip install 'advnas[reports]'.")
+        return None
+    console.print(f"\nReport:      {page}")
+    return page
+
+
+def _summary(
+    folder: Path, study: "StudyRecords", best: "RunRecords", remarks: "Sequence[Remark]", page: Path | None
+) -> dict[str, Any]:
+    evaluated = {run.name: run.evaluation for run in study.runs if run.evaluation}
+    first = {name: found.measures[0].value for name, found in evaluated.items()}
+    assert best.evaluation is not None
+    return {
+        "folder": str(folder),
+        "measure": study.measures[0].name,
+        "runs": first,
+        "means": {
+            name: statistics.fmean(first[run.name] for run in study.of(name) if run.name in first)
+            for name in study.strategies
+        },
+        "answer": {"run": best.name, "architecture": dict(best.evaluation.architecture)},
+        "verdict": [remark._asdict() for remark in remarks],
+        "report": None if page is None else str(page),
+    }
