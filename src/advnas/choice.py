@@ -1,6 +1,6 @@
 """Choice: the candidates at one decision. It runs the active ones and adds up their weighted outputs."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -53,10 +53,8 @@ class Choice(nn.Module):
         if not route.reached:
             # A nested choice under a gate of 0 runs without a graph: its draw makes no difference.
             route.reached = torch.is_grad_enabled() or not route.gated
-        if len(route.candidates_run) == 1:
-            total = self._run(route.candidates_run[0], args, kwargs)
-        else:
-            total = self._run_all(route.candidates_run, args, kwargs)
+        active = route.active
+        total = self._run(active[0], args, kwargs) if len(active) == 1 else self._run_all(active, args, kwargs)
         return total if route.shift is None else map_tensors(route.add_shift, total)
 
     def _run(self, active: ActiveCandidate, args: Any, kwargs: Any) -> Any:
@@ -65,14 +63,14 @@ class Choice(nn.Module):
         self._check_shape(self.operations[index], args, kwargs, output)
         return output
 
-    def _run_all(self, candidates_run: tuple[ActiveCandidate, ...], args: Any, kwargs: Any) -> Any:
+    def _run_all(self, active: Sequence[ActiveCandidate], args: Any, kwargs: Any) -> Any:
         versions = _versions((args, kwargs))
         total = None
-        for active in candidates_run:
-            output = self._run(active, args, kwargs)
+        for one in active:
+            output = self._run(one, args, kwargs)
             if versions != _versions((args, kwargs)):
                 raise ValueError(
-                    f"Candidate {self.operations[active.index]!r} of {self.label} changes its input in place, and "
+                    f"Candidate {self.operations[one.index]!r} of {self.label} changes its input in place, and "
                     "the other candidates get the same input. Write for example nn.ReLU(inplace=False)."
                 )
             total = output if total is None else map_tensors(torch.add, total, output)
@@ -82,7 +80,7 @@ class Choice(nn.Module):
     def active(self) -> tuple[nn.Module, ...]:
         """The candidates that the current draw runs, for modules that spare work none of them needs."""
         route = self.slot.route
-        return () if route is None else tuple(self.candidates[active.index] for active in route.candidates_run)
+        return () if route is None else tuple(self.candidates[one.index] for one in route.active)
 
     def prepare(self) -> None:
         """Look once where gates can enter the candidates; done when a SearchSpace takes the choice in."""
@@ -97,6 +95,9 @@ class Choice(nn.Module):
         if len(args) == 1 and not kwargs and isinstance(args[0], Tensor) and isinstance(output, Tensor):
             inputs: Hashable = args[0].shape  # by far the most common call
             shape: Hashable = output.shape
+            known = self._seen.get(inputs)
+            if known is not None and known[1] == shape:
+                return
         else:
             inputs, shape = _describe((args, kwargs), values=True), _describe(output)
         other, expected = self._seen.setdefault(inputs, (operation, shape))

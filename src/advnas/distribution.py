@@ -62,7 +62,8 @@ class Theta:
     def __init__(self, sizes: Sequence[int], *, batch: tuple[int, ...] = ()) -> None:
         self._rows = torch.full((*batch, len(sizes), max(sizes)), -torch.inf)
         self.parameters = [nn.Parameter(self._rows[..., row, :size]) for row, size in enumerate(sizes)]
-        self._sizes = tuple(sizes)
+        self._gradients = torch.zeros_like(self._rows)
+        self._views = [self._gradients[..., row, :size] for row, size in enumerate(sizes)]
         self._padding = torch.arange(max(sizes)) >= torch.tensor(sizes)[:, None]
         with torch.no_grad():
             for parameter in self.parameters:
@@ -78,6 +79,6 @@ class Theta:
 
     def set_gradient(self, gradient: Tensor, reached: Tensor) -> None:
         """Hand a gradient [..., decisions, candidates] to the parameters; decisions not reached get none."""
-        rows = gradient.detach().unbind(-2)
-        for row, parameter, size, hit in zip(rows, self.parameters, self._sizes, reached.tolist(), strict=True):
-            parameter.grad = row[..., :size] if hit else None
+        self._gradients.copy_(gradient.detach())
+        for parameter, view, hit in zip(self.parameters, self._views, reached.tolist(), strict=True):
+            parameter.grad = view if hit else None

@@ -5,8 +5,8 @@
 A weight that asks for a gradient is a gate; d loss / d w_ik is what the backward pass gives back for it.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -36,14 +36,17 @@ def find_placement(candidate: nn.Module) -> GatePlacement:
     return GatePlacement(candidate, last_norm(candidate), _passes_scale(candidate))
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class ActiveCandidate:
-    """One active candidate in one step: its index, its gate (None: no gradient wanted) and the weight's value."""
+    """One active candidate in one step: its index, its gate (None: no gradient wanted) and the weight's value.
+
+    gammas: the gate as scale of a BatchNorm, by its width; one for all tied choices.
+    """
 
     index: int
     gate: Tensor | None
     value: float
-    _gammas: dict[int, Tensor] = field(default_factory=dict)
+    gammas: dict[int, Tensor] | None = None
 
     def run(self, placement: GatePlacement, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """w O(x)."""
@@ -62,7 +65,7 @@ class ActiveCandidate:
 
     def _weigh(self, tensor: Tensor) -> Tensor:
         assert self.gate is not None
-        gate = self.gate.to(tensor.device)
+        gate = self.gate if self.gate.device == tensor.device else self.gate.to(tensor.device)
         return unit_gate(tensor, gate) if self.value == 1 else tensor * gate
 
     def _run_without_graph(self, candidate: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -89,26 +92,28 @@ class ActiveCandidate:
     def _gamma(self, norm: _BatchNorm, gamma: Tensor | None) -> Tensor:
         if gamma is not None:
             return gamma * self._like(gamma)
-        if norm.num_features not in self._gammas:  # one for all tied choices of this width
+        if self.gammas is None:
+            self.gammas = {}
+        if norm.num_features not in self.gammas:
             like = self._like(norm.running_mean) if norm.running_mean is not None else self.gate
             assert like is not None
             # contiguous: torch's CPU batch_norm backward is silently wrong for channels_last and a stride of 0
-            self._gammas[norm.num_features] = like.expand(norm.num_features).contiguous()
-        return self._gammas[norm.num_features]
+            self.gammas[norm.num_features] = like.expand(norm.num_features).contiguous()
+        return self.gammas[norm.num_features]
 
     def _like(self, tensor: Tensor) -> Tensor:
         assert self.gate is not None
         return self.gate.to(tensor.device, tensor.dtype)
 
 
-@dataclass
+@dataclass(slots=True)
 class Route:
     """What one decision runs in one step, shared by the tied choices; remembers whether any of them was reached.
 
     gated: whether the slopes of the weights were asked for, by gates here or moved elsewhere.
     """
 
-    candidates_run: tuple[ActiveCandidate, ...]
+    active: Sequence[ActiveCandidate]
     gated: bool
     shift: Tensor | None = None
     reached: bool = False
@@ -118,7 +123,7 @@ class Route:
         return tensor if self.shift is None else tensor + self.shift.to(tensor.device)
 
 
-@dataclass
+@dataclass(slots=True)
 class Slot:
     """Where tied choices look up what to run; one object, so that setting it once sets it for all of them."""
 
@@ -185,9 +190,12 @@ def _copy_on_write(tensor: Tensor) -> Tensor:
 
 def _inner_product(one: Tensor, other: Tensor) -> Tensor:
     """The sum of all products, for tensors of one shape: a scalar, summed in 32 bits at least."""
-    if other.dtype in _SUMMED_AS_THEY_ARE and one.stride() == other.stride() and _has_no_gaps(other):
-        size = (other.numel(),)
-        return torch.dot(one.as_strided(size, (1,)), other.as_strided(size, (1,)))
+    if other.dtype in _SUMMED_AS_THEY_ARE:
+        if one.is_contiguous() and other.is_contiguous():
+            return torch.dot(one.view(-1), other.view(-1))
+        if one.stride() == other.stride() and _has_no_gaps(other):
+            size = (other.numel(),)
+            return torch.dot(one.as_strided(size, (1,)), other.as_strided(size, (1,)))
     return (one * other).sum(dtype=torch.promote_types(other.dtype, torch.float32))
 
 
@@ -195,7 +203,7 @@ _SUMMED_AS_THEY_ARE = (torch.float32, torch.float64)
 
 
 def _has_no_gaps(tensor: Tensor) -> bool:
-    return tensor.is_contiguous() or (tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last))
+    return tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
 
 
 # f(w x) = w f(x) for w > 0: a gate in front of these is a gate behind them.

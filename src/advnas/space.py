@@ -138,17 +138,15 @@ class SearchSpace:
             weights = weights.to(self.device, torch.promote_types(weights.dtype, self._dtype))
         active = draw.active.to(weights.device)
         gates: list[Tensor | None] = list(weights[active].unbind()) if gated else [None] * len(draw.places)
-        if gated and draw.one_hot and len(draw.places) == len(self):
+        if gated and self._nodes and draw.one_hot and len(draw.places) == len(self):
             for node in self.scalable_nodes(draw):
                 node.fold_gate(gates)
         values = draw.weights.tolist()
-        candidates_run: list[list[ActiveCandidate]] = [[] for _ in self.decisions]
+        found: list[list[ActiveCandidate]] = [[] for _ in self.decisions]
         for (row, column), gate in zip(draw.places, gates, strict=True):
-            candidates_run[row].append(ActiveCandidate(column, gate, values[row][column]))
+            found[row].append(ActiveCandidate(column, gate, values[row][column]))
         shifts = (weights * ~active).sum(-1).unbind() if draw.constants else itertools.repeat(None)
-        return tuple(
-            Route(tuple(found), gated, shift) for found, shift in zip(candidates_run, shifts, strict=False)
-        )
+        return tuple(Route(own, gated, shift) for own, shift in zip(found, shifts, strict=False))
 
     def scalable_nodes(self, draw: Draw) -> list[Node]:
         """The nodes between decisions whose readers, as drawn, all pass a scale on. draw: of one architecture."""

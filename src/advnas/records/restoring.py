@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from advnas.records.plain import plain
+
 State = Mapping[str, Any]
 
 
@@ -67,7 +69,7 @@ def check_optimizer(optimizer: Optimizer, saved: Any, name: str, *, whole: bool 
         name: how errors speak of it.
         whole: whether nothing may be missing; a disk store keeps most of it elsewhere.
     """
-    now = optimizer.state_dict()
+    now = plain(optimizer.state_dict(), name)
     check_form(saved, [{"state": {}, "param_groups": now["param_groups"]}], name)
     numbers = [group["params"] for group in now["param_groups"]]
     if [group["params"] for group in saved["param_groups"]] != numbers:

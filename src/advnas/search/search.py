@@ -188,7 +188,7 @@ class Search:
         with self.parent.located("weight step", draw), self.weights.training(draw) as path:
             with self.parent.running(draw):  #                                    every Choice follows the draw
                 loss = path.backward(self.parent.loss(loss_of))  # 4    delta_w: mean over ranks, finite, clipped
-            self.weights.step(self.progress.of_weights)  # 5    w <- SGD
+            path.step(self.progress.of_weights)  # 5    w <- SGD
         self.progress.weight_steps += 1
         name = "warmup" if phase is Phase.WARMUP else "weights"
         return report(self, name, draw, Update(loss, None))
@@ -224,7 +224,7 @@ class Search:
             feedback = self._feedback(draw, loss, gate_slope(gates.grad, draw), trace, (loss_of, loss_of))
             update = self.policy.learn(feedback, draw, self.progress.of_theta)
             self.progress.architecture_steps += 1
-            self.weights.step(self.progress.of_weights)
+            path.step(self.progress.of_weights)
         self.progress.weight_steps += 1
         return report(self, "architecture", draw, update, feedback)
 

@@ -16,6 +16,7 @@ from advnas.architecture import Draw
 from advnas.arguments import check_count
 from advnas.parallel.group import Group
 from advnas.parallel.reductions import average_weights
+from advnas.records.plain import plain
 from advnas.records.restoring import check_form, check_optimizer, load_optimizer, rolled_back_on_failure
 from advnas.search.schedule import Annealing, Rates
 from advnas.search.step import OptimizerOf, check_finite
@@ -47,6 +48,11 @@ class SharedWeights:
         self.optimizer = optimizer(parameters)
         self.store.attach(space, self.optimizer)
         self._parameters = parameters
+        self._groups = {
+            parameter: number
+            for number, group in enumerate(self.optimizer.param_groups)
+            for parameter in group["params"]
+        }
         self._rates = Rates(self.optimizer, annealing)
         self.group = Group()
 
@@ -105,10 +111,23 @@ class SharedWeights:
             for norm in norms:
                 norm.track_running_stats = True
 
-    def step(self, progress: float | None) -> None:
-        """Let the optimiser take its step with the gradients that are there."""
+    def step(self, parameters: list[nn.Parameter], progress: float | None) -> None:
+        """Let the optimiser take its step with the gradients of some parameters; the others have none."""
         self._rates.anneal(progress)
-        self.optimizer.step()
+        groups = self.optimizer.param_groups
+        own: list[list[nn.Parameter]] = [[] for _ in groups]
+        for parameter in parameters:
+            number = self._groups.get(parameter)  # None: somebody trains it elsewhere
+            if number is not None:
+                own[number].append(parameter)
+        whole = [group["params"] for group in groups]
+        try:
+            for group, some in zip(groups, own, strict=True):
+                group["params"] = some
+            self.optimizer.step()
+        finally:
+            for group, all_of_them in zip(groups, whole, strict=True):
+                group["params"] = all_of_them
 
     def save(self, folder: Path | None, step: int) -> dict[str, Any]:
         """Return everything that decides how the weights go on, without copying it.
@@ -125,7 +144,7 @@ class SharedWeights:
         """Raise ValueError if a state cannot be of weights like these; nothing is changed."""
         check_form(saved, [{"model": {}, "optimizer": {}, "steps": 0}], "weights")
         check_count("weights.steps", saved["steps"], least=0)
-        model = self.space.model.state_dict()
+        model = plain(self.space.model.state_dict(), "weights.model")
         if "units" in saved:
             if folder is None:
                 raise ValueError("This state refers to files in its folder. Write restore(state, folder).")
@@ -190,3 +209,11 @@ class DrawnPath:
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self._weights.clip or math.inf)
         check_finite("The gradient of the weights has norm", norm.item())
         return mean
+
+    def step(self, progress: float | None) -> None:
+        """Let the optimiser take its step with the gradients that are there.
+
+        It sees the parameters of the path alone, as the time it takes to look at all of them, most of which have no
+        gradient, grows with the number of candidates.
+        """
+        self._weights.step(self.parameters, progress)
