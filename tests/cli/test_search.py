@@ -166,7 +166,7 @@ def test_the_answer_that_validates_best_is_exported_unless_told_otherwise(digits
     assert f"advantage-{best['seed']}-retrained/weights." in output
     code, _, error = here("export", "runs/digits-advantage", "--run", "advantage-7")
     assert code == 2
-    assert "no finished run 'advantage-7'. Did you mean" in error
+    assert "no finished run 'advantage-7' (did you mean" in error
 
 
 def test_an_answer_is_retrained_for_longer(digits, here, monkeypatch):
@@ -222,7 +222,7 @@ def test_a_stopped_search_ends_as_if_it_had_not_been(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--task", "digit"], "no task 'digit'. Did you mean 'digits'"),
+        (["--task", "digit"], "no task 'digit' (did you mean 'digits'?)"),
         (["--space", "darts201"], "space"),
         (["--strategy", "adventage"], "did you mean 'advantage'"),
         (["--epochs", "0"], "--epochs must be a positive integer"),

@@ -36,7 +36,7 @@ def _find(folder: Path, name: str | None) -> _Found:
     if name is None:
         run = best_run(records, (*records.learning, *records.baselines)[0])
     else:
-        run = find(f"finished run in {folder}", finished, name)
+        run = find("finished run", finished, name)
     assert run.evaluation is not None
     return _Found(study, run, run.evaluation.architecture)
 
