@@ -20,12 +20,13 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# The API page is made from the docstrings; the tests compare.
+# The result tables of the pages from docs/results/*.json, and the API pages in docs/api from the docstrings.
 docs: install
+	$(BIN)/python docs/make_tables.py
 	$(BIN)/python docs/make_api.py
 
 test: lint
-	$(BIN)/pytest -m 'not slow'
+	$(BIN)/pytest -m 'not slow' -n logical --maxprocesses 2
 
 test-slow: install
 	$(BIN)/pytest -m slow
@@ -36,4 +37,4 @@ test-browser: install
 	$(BIN)/pytest tests/reports/test_browser.py
 
 clean:
-	rm -rf .venv runs .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv runs docs/api .pytest_cache .mypy_cache .ruff_cache

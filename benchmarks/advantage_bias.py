@@ -26,7 +26,7 @@ from torch import Tensor
 from advnas import Draw, Search
 from advnas.paper.cifar10 import PRESETS, Cifar10
 from advnas.randomness import generator
-from advnas.records.checkpoints import load_checkpoint
+from advnas.records.checkpoints import load_state
 from advnas.search import LossOf
 from advnas.tables import nasbench201
 from advnas.tasks.data_folder import data_folder
@@ -70,7 +70,7 @@ def parent(experiment: Cifar10, seed: int, weights: Path | None) -> Search:
     """A network after the study's warm-up."""
     if weights is not None:
         search = experiment.make_search("random", seed)
-        search.load_weights(load_checkpoint(weights)["weights"])
+        search.load_weights(load_state(weights)["weights"])
         return search
     search, data = experiment.make_search("random", seed), experiment.make_data(seed)
     while search.weight_steps < experiment.length.warmup_turns:
@@ -96,7 +96,7 @@ def measure(experiment: Cifar10, search: Search, seed: int, draws: int) -> dict[
     samples: dict[str, list[Tensor]] = {"advantage": [], "exact_advantage": [], "reinforce": []}
     rewards: list[Tensor] = []
     for number in range(draws):
-        search.architecture_steps = number  # the validation minibatch that is due
+        search.progress.architecture_steps = number  # the validation minibatch that is due
         loss_of = data.losses(search)[1]()
         chosen = search.distribution.sample(random)
         reward, approximate, exact = credits(search, chosen, loss_of)

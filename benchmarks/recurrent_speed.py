@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from advnas import SearchSpace
 from advnas.randomness import generator, seed_of
-from advnas.search.memory import saved_bytes
+from advnas.search.plan import saved_bytes
 from advnas.spaces.recurrent_cell import Activation, Edge, RecurrentCellNetwork
 
 Loss = Callable[[Tensor, Tensor], Tensor]

@@ -27,7 +27,7 @@ from advnas import Architecture, Search, SearchSpace, strategies
 from advnas.distribution import Distribution
 from advnas.randomness import generator, seed_of
 from advnas.search import PAPER_WEIGHTS, LossOf
-from advnas.search.memory import saved_bytes
+from advnas.search.plan import saved_bytes
 from advnas.spaces.nasbench201 import ConvolutionCellNetwork, nasbench201_candidates
 
 MANY = 16  # copies of NAS-Bench-201's four operations: 64 candidates an edge

@@ -66,7 +66,7 @@ def cost(experiment: Study, name: str, turns: int) -> Cost:
     row: Cost = {}
     if experiment.length.warmup:
         row["warmup_step"] = mean_seconds(turn, turns)
-        search.weight_steps = experiment.length.warmup_turns
+        search.progress.weight_steps = experiment.length.warmup_turns
     row["turn"] = mean_seconds(turn, turns)
     whole = (
         experiment.length.warmup_turns * row.get("warmup_step", 0.0)

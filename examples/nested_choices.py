@@ -1,4 +1,4 @@
-"""Decisions inside a candidate: they are learned only in the steps that come to them."""
+"""Decisions inside a candidate: they learn only in the steps that reach them."""
 
 from functools import partial
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from advnas.space import SearchSpace
     from advnas.task import Task
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Imported on first use, so that `advnas --help` need not wait for torch.
 _HOMES = {

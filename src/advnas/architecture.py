@@ -16,6 +16,12 @@ class Architecture(Mapping[str, str]):
 
     Equality and hash do not depend on the order of the decisions, so architectures can be counted, cached
     and compared across runs and machines.
+
+    Args:
+        operations: the name of the operation at every decision, by the name of the decision.
+
+    Raises:
+        TypeError: a name is not a text.
     """
 
     __slots__ = ("_operations",)
@@ -49,17 +55,24 @@ class Architecture(Mapping[str, str]):
 
     @property
     def digest(self) -> str:
-        """Twelve hexadecimal digits that name this architecture on any machine."""
+        """Return twelve hexadecimal digits that name this architecture on any machine."""
         canonical = json.dumps(self._operations, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
     def to_json(self) -> str:
-        """One JSON object, decisions in their own order."""
+        """Return one JSON object, with the decisions in their own order."""
         return json.dumps(self._operations)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote."""
+        """Read what `to_json` wrote.
+
+        Args:
+            text: one JSON object of texts.
+
+        Raises:
+            ValueError: the text is something else.
+        """
         try:
             operations = json.loads(text)
         except (ValueError, RecursionError) as error:  # no JSON, too many digits, too many brackets
@@ -75,14 +88,15 @@ class Architecture(Mapping[str, str]):
 class Draw:
     """What one step runs: O_i(x) = sum over the active k of weights[i, k] O_ik(x), at every decision i.
 
-    weights: [..., decisions, candidates]. Where it asks for a gradient, its entries enter the network as gates
-        and d loss / d weights is what the step gives back. A weight of 1 that asks for no gradient costs
-        nothing: its operation runs bare.
-    active: bool, same shape: the candidates that are executed. A candidate may be active with weight 0: it is
-        run without a graph, since a gate of 0 passes it no gradient, only to learn its own slope.
-    constants: the weights of inactive candidates are added to the output as numbers (GDAS).
-
     Leading dimensions hold independent draws; a network runs one draw at a time, a vectorised task many.
+
+    Args:
+        weights: [..., decisions, candidates]. Where it requires a gradient, its entries enter the network as gates,
+            and the step returns d loss / d weights. A weight of 1 that requires no gradient costs nothing: its
+            operation runs without a gate.
+        active: bool, same shape: the candidates that are executed. A candidate may be active with weight 0: it is
+            run without a graph, since a gate of 0 passes it no gradient, only to learn its own slope.
+        constants: whether the weights of inactive candidates are added to the output as numbers (GDAS).
     """
 
     weights: Tensor
@@ -91,34 +105,42 @@ class Draw:
 
     @classmethod
     def bare(cls, chosen: Tensor) -> Self:
-        """Run the chosen operations and nothing else. chosen: one-hot [..., decisions, candidates]."""
+        """Run the chosen operations and nothing else.
+
+        Args:
+            chosen: one-hot [..., decisions, candidates].
+        """
         return cls(weights=chosen, active=chosen != 0)
 
     @classmethod
     def gated(cls, chosen: Tensor) -> Self:
-        """Run the chosen operations, each behind a gate of value 1 whose slope is asked for."""
+        """Run the chosen operations, each behind a gate of value 1 whose slope is computed.
+
+        Args:
+            chosen: one-hot [..., decisions, candidates].
+        """
         return cls(weights=chosen.detach().clone().requires_grad_(), active=chosen != 0)
 
     @cached_property
     def one_hot(self) -> bool:
-        """Whether the network computes exactly one architecture: one weight of 1 a decision, all others 0."""
+        """Whether the network computes exactly one architecture: one weight of 1 per decision, all others 0."""
         rows = self.weights.detach().flatten(0, -2).tolist()
         return all(row.count(1) == 1 and row.count(0) == len(row) - 1 for row in rows)
 
     @cached_property
     def places(self) -> list[list[int]]:
-        """Where the active candidates are, row by row: [..., decision, candidate] of each."""
+        """Return the positions of the active candidates, row by row: [..., decision, candidate] of each."""
         found: list[list[int]] = self.active.nonzero().tolist()
         return found
 
     def detached(self) -> Self:
-        """The same draw, asking for no gradient."""
+        """Return the same draw without a gradient."""
         return type(self)(self.weights.detach(), self.active, self.constants)
 
     def knock_outs(self) -> Self:
-        """One draw a decision, in a new first dimension: the same architecture with that decision's output zero.
+        """Return one draw per decision, in a new first dimension: the same, with that decision's output zero.
 
-        The operation of the silenced decision stays active, so nothing but the drawn operations is executed.
+        The operation of that decision stays active, so only the drawn operations are executed.
         """
         weights = self.weights.detach()
         decisions = weights.shape[-2]

@@ -52,33 +52,32 @@ def _one_hot_argmax(scores: Tensor) -> Tensor:
 
 
 class Theta:
-    """The distribution's parameters: one vector of logits a decision, so that each is updated only when reached.
+    """The distribution's parameters: one vector of logits per decision, so that each is updated only when reached.
 
     An optimiser keeps separate moments for every decision, and a decision without a gradient is left alone,
-    as momentum or weight decay would otherwise move it.
+    as momentum or weight decay would otherwise move it. All of them are rows of one padded tensor, so that nothing
+    is put together in a step.
     """
 
     def __init__(self, sizes: Sequence[int], *, batch: tuple[int, ...] = ()) -> None:
-        self.parameters = [nn.Parameter(torch.ones(*batch, size)) for size in sizes]
-        self._width = max(sizes)
+        self._rows = torch.full((*batch, len(sizes), max(sizes)), -torch.inf)
+        self.parameters = [nn.Parameter(self._rows[..., row, :size]) for row, size in enumerate(sizes)]
+        self._sizes = tuple(sizes)
+        self._padding = torch.arange(max(sizes)) >= torch.tensor(sizes)[:, None]
+        with torch.no_grad():
+            for parameter in self.parameters:
+                parameter.fill_(1.0)
 
     def logits(self) -> Tensor:
-        """All decisions as one tensor [..., decisions, candidates], padded with minus infinity; a leaf."""
-        rows = [self._pad(parameter.detach()) for parameter in self.parameters]
-        return torch.stack(rows, dim=-2).requires_grad_()
-
-    def _pad(self, row: Tensor) -> Tensor:
-        missing = self._width - row.shape[-1]
-        return nn.functional.pad(row, (0, missing), value=-torch.inf) if missing else row
+        """Copy all decisions into one tensor [..., decisions, candidates], padded with minus infinity; a leaf."""
+        return self._rows.clone().requires_grad_()
 
     def assign(self, logits: Tensor) -> None:
-        """Overwrite every decision's logits, in place."""
-        with torch.no_grad():
-            for row, parameter in zip(logits.unbind(-2), self.parameters, strict=True):
-                parameter.copy_(row[..., : parameter.shape[-1]])
+        """Overwrite every decision's logits, in place; padding stays padding."""
+        self._rows.copy_(logits.detach()).masked_fill_(self._padding, -torch.inf)
 
     def set_gradient(self, gradient: Tensor, reached: Tensor) -> None:
         """Hand a gradient [..., decisions, candidates] to the parameters; decisions not reached get none."""
         rows = gradient.detach().unbind(-2)
-        for row, parameter, hit in zip(rows, self.parameters, reached.tolist(), strict=True):
-            parameter.grad = row[..., : parameter.shape[-1]].clone() if hit else None
+        for row, parameter, size, hit in zip(rows, self.parameters, self._sizes, reached.tolist(), strict=True):
+            parameter.grad = row[..., :size] if hit else None

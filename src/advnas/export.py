@@ -32,8 +32,9 @@ _SAFE, _PICKLED = "weights.safetensors", "weights.pt"
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written. difference: the largest absolute one between the outputs of the file and of the module.
+    """The file that was written.
 
+    difference: the largest absolute difference between the outputs of the file and of the module.
     dynamic_batch: whether the file takes batches of any size; if not, only of the example's.
     """
 
@@ -63,16 +64,21 @@ def export(
 ) -> Exported:
     """Write a plain module, as it computes in evaluation mode, into a folder.
 
-    example: the arguments of one call.
-    to: "plain" writes the weights, `weights.safetensors` (`weights.pt` where safetensors is not installed), for
-        `load_plain`; "pt2" writes `model.pt2`, which torch.export.load reads without advnas or the module's source;
-        "onnx" writes `model.onnx`, at most 2 GB.
-    architecture: goes into `architecture.json`, for `Architecture.from_json`.
-    batch_dims: for every input, the dimension that counts examples, or None where there is none; 0 by default.
-    tolerance: how far outputs may be off, in units of the largest one.
+    First the content is run on the example and on inputs of other batch sizes, and compared with the module.
 
-    Before anything is written, what will be written is run on the example and on fresh inputs of other batch sizes.
-    Raises ValueError if it computes anything else than the module.
+    Args:
+        module: without Choices, such as `Search.derive` makes it.
+        example: the arguments of one call.
+        folder: where the files go.
+        to: "plain" writes the weights, `weights.safetensors` (`weights.pt` where safetensors is not installed), for
+            `load_plain`; "pt2" writes `model.pt2`, which torch.export.load reads without advnas or the module's
+            source; "onnx" writes `model.onnx`, at most 2 GB.
+        architecture: goes into `architecture.json`, for `Architecture.from_json`.
+        batch_dims: for every input, the dimension that counts examples, or None where there is none; 0 by default.
+        tolerance: how far outputs may be off, in units of the largest one.
+
+    Raises:
+        ValueError: the module cannot be written, or the file computes something else; nothing was written.
     """
     _check(module, example, to)
     example = tuple(tensor.detach() for tensor in example)
@@ -298,10 +304,11 @@ def _read_weights(file: str, content: bytes, module: nn.Module) -> Runner:
 
 
 def load_plain(module: nn.Module, folder: Path | str) -> None:
-    """Put the weights that `export(..., "plain")` wrote into a module of the same shape.
+    """Load the weights that `export(..., "plain")` wrote. Nothing in the file can execute code.
 
-    Every tensor must fit; if one does not, ValueError says which, and the module is as it was. Nothing in the file
-    can execute code.
+    Raises:
+        FileNotFoundError: the folder has no weights.
+        ValueError: the file is damaged, or a tensor does not fit; the message names it. The module is not changed.
     """
     folder = Path(folder)
     path = next((folder / file for file in (_SAFE, _PICKLED) if (folder / file).is_file()), None)

@@ -1,16 +1,39 @@
-"""One seed, any number of independent streams. Nothing in advnas uses global randomness."""
+"""One seed, any number of independent streams; and the one place that touches torch's global generators."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
 
 
 def seed_of(*path: int) -> int:
-    """A seed for one purpose: different paths, such as (seed,) or (seed, trial), never share a stream."""
+    """Make a seed for one purpose: different paths, such as (seed,) or (seed, trial), never share a stream."""
     # The length first: numpy fills short paths up with zeros, so that (1,) and (1, 0) would be the same.
     low, high = np.random.SeedSequence((len(path), *path)).generate_state(2)
     return (int(high) << 31) ^ int(low)
 
 
 def generator(*path: int) -> torch.Generator:
-    """A fresh generator for one purpose."""
+    """Make a fresh generator for one purpose."""
     return torch.Generator().manual_seed(seed_of(*path))
+
+
+@contextmanager
+def seeded(seed: int, *devices: torch.device) -> Iterator[None]:
+    """Start torch's global generators from a seed while this is open, and put them back afterwards.
+
+    Args:
+        seed: where they start.
+        devices: whose generators are wanted besides the CPU's; only CUDA devices have one.
+    """
+    cuda = [device for device in devices if device.type == "cuda"]
+    before = torch.default_generator.get_state()
+    with torch.random.fork_rng(devices=cuda, enabled=bool(cuda)):
+        torch.default_generator.manual_seed(seed)
+        if cuda:
+            torch.cuda.manual_seed_all(seed)
+        try:
+            yield
+        finally:
+            torch.default_generator.set_state(before)

@@ -2,8 +2,9 @@
 
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sized
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from advnas.arguments import check_count
-from advnas.randomness import seed_of
-from advnas.records.checkpoints import Checkpoints
-from advnas.records.restoring import blank_step, put_optimizer, take_over
-from advnas.search import PAPER_WEIGHTS, NonFiniteLoss, OptimizerOf, cosine
+from advnas.randomness import seed_of, seeded
+from advnas.records.restoring import check_form, check_optimizer, load_optimizer, rolled_back_on_failure
+from advnas.search import PAPER_WEIGHTS, NonFiniteLoss, OptimizerOf, Recorder, advance, cosine
+from advnas.search.schedule import Rates
 from advnas.task import Task, mean_over
 
 Score = Callable[[nn.Module], float]
@@ -60,100 +61,113 @@ def retrain(
         (without a generator of its own) and dropout depend on nothing else.
     """
     check_count("epochs", epochs)
-    weight_optimizer = optimizer(list(model.parameters()))
-    rates = [group["lr"] for group in weight_optimizer.param_groups]  # before a checkpoint brings annealed ones
-    run = _Run(model, weight_optimizer, Checkpoints(folder) if folder is not None else None)
-    for number in range(len(run.history) + 1, epochs + 1):
-        with torch.random.fork_rng(devices=_devices(model)):
-            torch.manual_seed(seed_of(seed, number))
-
-            def anneal(part: float, before: int = number - 1) -> None:
-                for group, rate in zip(run.optimizer.param_groups, rates, strict=True):
-                    group["lr"] = rate * annealing((before + part) / epochs)
-
-            loss = _train(model, task, run.optimizer, clip, anneal)
-            run.end_epoch(Epoch(number, loss, score(model) if score is not None else _validation_loss(model, task)))
-        if on_epoch is not None:
-            on_epoch(run.history[-1])
-    return run.result()
+    training = _Training(model, task, optimizer, _Recipe(epochs, score, annealing, clip, seed))
+    if folder is None:
+        advance(training, until=epochs, every=1, on_step=on_epoch)
+        return training.result()
+    asked = {"kind": "retraining", "epochs": epochs, "seed": seed}
+    with Recorder(Path(folder), training, asked=asked, resume=True) as recorder:
+        advance(training, until=epochs, every=1, recorder=recorder, on_step=on_epoch)
+    return training.result()
 
 
-class _Run:
-    """The module, its optimiser and its history, with what was saved of them."""
+@dataclass(frozen=True)
+class _Recipe:
+    """How a module is trained; see `retrain`."""
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, checkpoints: Checkpoints | None) -> None:
-        self._model, self.optimizer, self._checkpoints = model, optimizer, checkpoints
-        self.history: list[Epoch] = []
+    epochs: int
+    score: Score | None
+    annealing: Callable[[float], float]
+    clip: float | None
+    seed: int
+
+
+class _Training:
+    """A module, its optimiser and its history: what the loop advances, one epoch per turn."""
+
+    def __init__(self, model: nn.Module, task: Task, optimizer: OptimizerOf, recipe: _Recipe) -> None:
+        self._model, self._task, self._recipe = model, task, recipe
+        self._optimizer = optimizer(list(model.parameters()))
+        self._rates = Rates(self._optimizer, recipe.annealing)
+        self._history: list[Epoch] = []
         self._best: dict[str, Any] = copy.deepcopy(model.state_dict())
-        if checkpoints is not None:
-            checkpoints.resume(self._go_on)
 
-    def _go_on(self, saved: dict[str, Any]) -> None:
-        if not saved.get("history"):
-            raise ValueError("it has no history of epochs")
-        take_over(saved, now=self._state(), put=self._put, moved=self._moved)
+    @property
+    def position(self) -> int:
+        """Epochs that are over."""
+        return len(self._history)
 
-    def _put(self, state: Mapping[str, Any]) -> None:
-        self._model.load_state_dict(state["best"])  # only to see that it fits
-        self._model.load_state_dict(state["model"])
-        put_optimizer(self.optimizer, state["optimizer"])
-        self._best = copy.deepcopy(state["best"])
-        numbers = [line["number"] for line in state["history"]]
-        if numbers != list(range(1, len(numbers) + 1)):
-            raise ValueError(f"its history should count the epochs from 1, not {numbers}")
-        self.history = [Epoch(**line) for line in state["history"]]
+    def turn(self) -> Iterator[Epoch]:
+        """Train for one epoch, and keep its weights if they are the best so far."""
+        number = self.position + 1
+        with seeded(seed_of(self._recipe.seed, number), *_devices(self._model)):
+            loss = self._train()
+            score = self._recipe.score
+            value = score(self._model) if score is not None else _validation_loss(self._model, self._task)
+        self._history.append(Epoch(number, loss, value))
+        if self._best_epoch is self._history[-1]:
+            self._best = copy.deepcopy(self._model.state_dict())
+        yield self._history[-1]
 
-    def _moved(self) -> dict[str, Any]:
-        blank_step(self.optimizer)
-        return {**self._state(), "history": [asdict(Epoch(1, 0.0, 0.0))]}
+    def _train(self) -> float:
+        """One pass over the training data; its mean loss."""
+        data = self._task.training
+        batches = data if isinstance(data, Sized) else list(data)
+        parameters, losses = list(self._model.parameters()), list[float]()
+        clip = math.inf if self._recipe.clip is None else self._recipe.clip
+        self._model.train()
+        for number, batch in enumerate(batches):
+            self._rates.anneal((self.position + number / len(batches)) / self._recipe.epochs)
+            loss = self._task.loss(self._model, batch)
+            self._optimizer.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            norm = torch.nn.utils.clip_grad_norm_(parameters, clip)
+            _check_finite(loss, norm, number)
+            self._optimizer.step()
+            losses.append(loss.item())
+        if not losses:
+            raise ValueError("The training data are empty, or an iterator that can be read only once.")
+        return sum(losses) / len(losses)
 
-    def _state(self) -> dict[str, Any]:
+    @property
+    def _best_epoch(self) -> Epoch:
+        return min(self._history, key=lambda epoch: (epoch.score, epoch.number))
+
+    def record(self) -> None:
+        """Every epoch is a line of the journal already."""
+
+    def state(self, folder: Path) -> dict[str, Any]:
+        """Weights, optimiser, history, and the best weights so far."""
         return {
             "model": self._model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "history": [asdict(epoch) for epoch in self.history],
+            "optimizer": self._optimizer.state_dict(),
+            "history": [asdict(epoch) for epoch in self._history],
+            "epochs": self.position,
             "best": self._best,
         }
 
-    @property
-    def best(self) -> Epoch:
-        return min(self.history, key=lambda epoch: (epoch.score, epoch.number))
+    def restore(self, state: dict[str, Any], folder: Path) -> None:
+        """Load a state completely, or raise ValueError and change nothing."""
+        now = self.state(folder) | {"optimizer": {}, "history": [asdict(Epoch(1, 0.0, 0.0))]}
+        check_form(state, [now, {**now, "history": []}], "it")
+        check_optimizer(self._optimizer, state["optimizer"], "optimizer")
+        numbers = [line["number"] for line in state["history"]]
+        if not numbers or numbers != list(range(1, check_count("epochs", state["epochs"], least=0) + 1)):
+            raise ValueError(f"its history should count {state['epochs']} epochs from 1, not {numbers}")
+        with rolled_back_on_failure(partial(self._put, copy.deepcopy(self.state(folder)))):
+            self._model.load_state_dict(state["best"])  # only to see that it fits
+            self._put(state)
 
-    def end_epoch(self, epoch: Epoch) -> None:
-        self.history.append(epoch)
-        if self.best is epoch:
-            self._best = copy.deepcopy(self._model.state_dict())
-        if self._checkpoints is not None:
-            self._checkpoints.save(self._state(), epoch.number)
+    def _put(self, state: Mapping[str, Any]) -> None:
+        self._model.load_state_dict(state["model"])
+        load_optimizer(self._optimizer, state["optimizer"])
+        self._history = [Epoch(**line) for line in state["history"]]
+        self._best = copy.deepcopy(state["best"])
 
     def result(self) -> Retrained:
+        """The module with its best weights."""
         self._model.load_state_dict(self._best)
-        return Retrained(self._model, self.best, tuple(self.history))
-
-
-def _train(
-    model: nn.Module,
-    task: Task,
-    optimizer: torch.optim.Optimizer,
-    clip: float | None,
-    anneal: Callable[[float], None],
-) -> float:
-    """One pass over the training data; its mean loss."""
-    batches = list(task.training) if not hasattr(task.training, "__len__") else task.training
-    parameters, losses = list(model.parameters()), list[float]()
-    model.train()
-    for number, batch in enumerate(batches):
-        anneal(number / len(batches))  # type: ignore[arg-type]
-        loss = task.loss(model, batch)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        norm = torch.nn.utils.clip_grad_norm_(parameters, math.inf if clip is None else clip)
-        _check_finite(loss, norm, number)
-        optimizer.step()
-        losses.append(loss.item())
-    if not losses:
-        raise ValueError("The training data are empty, or an iterator that can be read only once.")
-    return sum(losses) / len(losses)
+        return Retrained(self._model, self._best_epoch, tuple(self._history))
 
 
 def _check_finite(loss: Tensor, norm: Tensor, number: int) -> None:

@@ -11,16 +11,17 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Task:
-    """What a search is about. Any iterables of minibatches will do; a DataLoader is one.
+    """The data and the loss of a search. The data are iterables of minibatches, such as DataLoaders.
 
-    training: minibatches D for the weights, iterated anew every epoch.
-    validation: minibatches V for theta, iterated again and again.
-    loss: the scalar loss of a model on a minibatch.
-    test: minibatches that nothing is learnt from, to judge what was found; the validation data if not given.
-    metric: what answers are judged by besides the loss, such as the accuracy on a minibatch; the more the better.
-        Its name in tables and reports is that of the function.
-    examples: how many examples or tokens the loss of one minibatch is the mean of; strategies that need the number
-        are told it.
+    Args:
+        training: minibatches for the weights, iterated from the start in every epoch.
+        validation: minibatches for theta, iterated from the start whenever they end.
+        loss: computes the scalar loss of a model on a minibatch.
+        test: minibatches to judge the answer by, from which nothing is learnt; the validation data if not given.
+        metric: judges answers besides the loss, such as the accuracy on a minibatch; larger is better. Tables and
+            reports show the name of the function.
+        examples: how many examples or tokens the loss of one minibatch is the mean of, for strategies that need the
+            number.
     """
 
     training: Iterable[Any]
@@ -32,7 +33,16 @@ class Task:
 
 
 def mean_over(model: nn.Module, batches: Iterable[Any], of: Callable[[nn.Module, Any], Any]) -> float:
-    """The mean over minibatches of a number such as the loss, for a model in the mode it is in."""
+    """Return the mean over minibatches of a number such as the loss.
+
+    Args:
+        model: in training or evaluation mode, which is not changed.
+        batches: the minibatches.
+        of: computes the number for the model on one minibatch.
+
+    Raises:
+        ValueError: there are no minibatches.
+    """
     with torch.no_grad():
         numbers = [float(of(model, batch)) for batch in batches]
     if not numbers:

@@ -97,7 +97,7 @@ def test_torchrun_starts_again_after_a_death_and_the_search_goes_on(mine):
         launcher = ("torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "1", "-m")
         program = start(mine, *SEARCH, "--config", "slow.toml", "--folder", folder, launcher=launcher)
         if folder == broken:
-            wait_for("runs/advantage-0/checkpoint-*", folder)
+            wait_for("runs/advantage-0/checkpoint-*.json", folder)
             os.kill(rank_among(folder, 1), signal.SIGKILL)
         _, errors = program.communicate(timeout=180)
         assert program.returncode == 0, errors

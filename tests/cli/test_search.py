@@ -125,7 +125,7 @@ def test_exported_files_agree_with_the_searched_network_where_there_is_no_advnas
 ):
     from advnas.answers.batch_norm import evaluating, reestimate_batch_norm
     from advnas.randomness import seed_of
-    from advnas.records.checkpoints import load_checkpoint
+    from advnas.records.checkpoints import load_state
     from advnas.studies.built_in import make_search
 
     folder, _ = digits
@@ -141,10 +141,10 @@ def test_exported_files_agree_with_the_searched_network_where_there_is_no_advnas
     x = task.test[0][0][:7]
     if weights == "retrained":
         network = search.derive(evaluation["architecture"])
-        network.load_state_dict(load_checkpoint(where / "retrained.pt"))
+        network.load_state_dict(load_state(where / "retrained.pt"))
         expected = network.eval()(x)
     else:
-        search.model.load_state_dict(load_checkpoint(where / "searched.pt"))
+        search.model.load_state_dict(load_state(where / "searched.pt"))
         with search.space.running(evaluation["architecture"]), torch.random.fork_rng():
             torch.manual_seed(seed_of(1, 4))
             reestimate_batch_norm(search.model, task.training, task.loss)

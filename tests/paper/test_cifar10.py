@@ -47,7 +47,7 @@ def test_all_strategies_of_a_seed_start_from_the_same_weights(experiment):
 def test_minibatches_depend_on_the_seed_and_the_position_alone(experiment):
     def losses(strategy, seed):
         search = experiment.make_search(strategy, seed)
-        search.weight_steps = experiment.length.warmup_turns
+        search.progress.weight_steps = experiment.length.warmup_turns
         architecture = next(search.space.architectures())
         training, validation = experiment.make_data(seed).losses(search)
         with search.space.running(architecture):
@@ -78,7 +78,7 @@ def test_strategies_are_told_what_they_must_know_of_the_task(experiment):
 def test_every_strategy_takes_both_kinds_of_step(experiment, name):
     search = experiment.make_search(name, 0)
     assert isinstance(search, Search)
-    search.weight_steps = experiment.length.warmup_turns
+    search.progress.weight_steps = experiment.length.warmup_turns
     assert [step.phase for step in search.turn(*experiment.make_data(0).losses(search))] == [
         "weights",
         "architecture",

@@ -76,7 +76,7 @@ def test_only_the_first_pass_of_a_step_carries_its_state_on(experiment):
 def test_every_epoch_starts_with_an_empty_state(experiment):
     search, text = experiment.make_search("random", 0), experiment.make_data(0)
     text.carried = dict.fromkeys(("weights", "theta"), torch.full((16, 16), torch.nan))
-    search.weight_steps = search.architecture_steps = experiment.length.per_epoch
+    search.progress.weight_steps = search.progress.architecture_steps = experiment.length.per_epoch
     assert all(step.loss == step.loss for step in search.turn(*text.losses(search)))
 
 

@@ -132,7 +132,7 @@ def test_the_search_with_the_advantage_agrees_with_a_second_implementation():
     thetas, losses = [], []
 
     def record(_, searches):
-        thetas.append(searches["advantage"]._theta.logits().detach().double().numpy())
+        thetas.append(searches["advantage"].logits.double().numpy())
         losses.append(searches["advantage"].loss.double().numpy())
 
     curve = run_toy(settings, ["advantage"], record)["advantage"]

@@ -53,7 +53,7 @@ def outcome(search, steps):
     return {
         "model": search.model.state_dict(),
         "theta": search.distribution.logits,
-        "state": search._state,
+        "state": search.policy.state,
         "best": search.process_best
         and [search.space.one_hot(search.process_best.architecture), search.process_best.loss],
         "losses": [step.loss for step in steps],
@@ -130,7 +130,7 @@ def keep(group, folder, pause=0.0):
 
 def slow_run(folder):
     """Its steps leave time to kill somebody, the first time."""
-    pause = 0.0 if any(folder.glob("checkpoint-*")) else 0.05
+    pause = 0.0 if any(folder.glob("checkpoint-*.json")) else 0.05
     with joined() as group:
         (folder / f"pid-{group.rank}").write_text(str(os.getpid()))
         keep(group, folder, pause)

@@ -134,7 +134,7 @@ def test_what_one_process_finds_wrong_stops_all_of_them(details):
 def test_a_dead_process_ends_the_others_and_the_search_goes_on_later(folder, tmp_path, victim):
     program = start("slow_run", tmp_path)
     deadline = time.monotonic() + 60
-    while not list(tmp_path.glob("checkpoint-*")) and time.monotonic() < deadline:
+    while not list(tmp_path.glob("checkpoint-*.json")) and time.monotonic() < deadline:
         time.sleep(0.01)
     os.kill(int((tmp_path / f"pid-{victim}").read_text()), signal.SIGKILL)
     killed = time.monotonic()

@@ -1,4 +1,7 @@
-"""Files that are not what was written are refused by name. No step is lost, and nothing in them is executed."""
+"""Every reader refuses files that are not what was written, by name. No step is lost, and nothing is executed.
+
+One section per reader. Its callers pass its errors on; that they do is shown once per caller.
+"""
 
 import builtins
 import copy
@@ -9,7 +12,6 @@ import math
 import os
 import pickle
 import random
-import shutil
 import subprocess
 from contextlib import suppress
 from functools import partial
@@ -21,7 +23,7 @@ from torch.nn import functional as F
 
 from advnas import Architecture, Choice, NonFiniteLoss, Search, Task, Zero
 from advnas.export import export, load_plain
-from advnas.records.checkpoints import Checkpoints, DamagedCheckpoint, load_checkpoint, save_checkpoint
+from advnas.records.checkpoints import Checkpoints, DamagedCheckpoint, load_state
 from advnas.reports.study import read_study
 from advnas.retrain import retrain
 from advnas.studies.built_in import MAKE_SEARCH
@@ -79,9 +81,18 @@ def damaged(content, count, seed=0):
     return [version for version in versions if version != content]
 
 
-def sealed(content):
-    """A checkpoint's file, checksum and all."""
-    return hashlib.sha256(content).hexdigest().encode() + b"\n" + content
+def to_bytes(state):
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return buffer.getvalue()
+
+
+def seal(path, content):
+    """Write the data of a checkpoint, and a manifest that fits it."""
+    path.write_bytes(content)
+    files = {path.name: {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}}
+    manifest = {"format": 2, "step": int(path.stem.rpartition("-")[2]), "files": files}
+    path.with_suffix(".json").write_text(json.dumps(manifest))
 
 
 # What can be wrong with values that are read
@@ -202,7 +213,108 @@ def refusal(call):
     return None
 
 
-# Searches
+def same(one, other):
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return one == other
+
+
+def files(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+# load_state: the one reader of torch files
+
+
+STATE = {
+    "search": {"weights": {"model": {"0.weight": torch.ones(2, 3)}, "steps": 7}, "theta": [torch.zeros(3)]},
+    "settings": {"strategy": "advantage", "seed": 3, "rates": (0.1, None, True)},
+}
+
+
+def test_a_damaged_state_is_named_or_still_a_state(tmp_path):
+    path, read = tmp_path / "state.pt", 0
+    for version in damaged(to_bytes(STATE), 1400):
+        path.write_bytes(version)
+        words = refusal(partial(load_state, path))
+        assert words is None or (words.startswith(str(path)) and words.endswith("remove it."))
+        read += words is None
+    assert read < 200  # a few, such as those with another number in a tensor
+
+
+def test_a_state_is_not_executed(tmp_path):
+    path = tmp_path / "state.pt"
+    for content in hostile_files(tmp_path / "executed"):
+        path.write_bytes(content)
+        assert refusal(partial(load_state, path)).startswith(str(path))
+    assert not (tmp_path / "executed").exists()
+
+
+# Checkpoints: the one reader of manifests
+
+
+@pytest.fixture
+def two_states(tmp_path):
+    """A folder with the states of steps 1 and 2, and their data files."""
+    for step in (1, 2):
+        Checkpoints(tmp_path).save(STATE | {"step": step}, step)
+    return tmp_path, sorted(tmp_path.glob("*.pt"))
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".json"])
+def test_damage_costs_one_state_and_is_named(two_states, suffix):
+    folder, (_, newest) = two_states
+    path = newest.with_suffix(suffix)
+    whole = path.read_bytes()
+    for version in damaged(whole, 350, seed=1):
+        path.write_bytes(version)
+        states = []
+        if suffix == ".json" and as_json(version) == as_json(whole):  # other spaces, which say the same
+            continue
+        with pytest.warns(UserWarning, match=rf"^{path.with_suffix('')}\.(pt|json) is .*an earlier checkpoint"):
+            assert Checkpoints(folder).resume(states.append)
+        assert [state["step"] for state in states] == [1]
+
+
+def as_json(content):
+    with suppress(ValueError, RecursionError):
+        return json.loads(content)
+    return None
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".json"])
+def test_where_all_states_are_damaged_nothing_is_loaded_and_nothing_changed(two_states, suffix):
+    folder, data = two_states
+    old, new = (path.with_suffix(suffix) for path in data)
+    whole = new.read_bytes()
+    for version in damaged(whole, 140, seed=2):
+        if suffix == ".json" and as_json(version) == as_json(whole):
+            continue
+        old.write_bytes(version)
+        new.write_bytes(version)
+        before = files(folder)
+        words = refusal(partial(Checkpoints(folder).resume, pytest.fail))
+        assert str(old.with_suffix("")) in words
+        assert str(new.with_suffix("")) in words
+        assert files(folder) == before
+
+
+def test_a_manifest_of_another_form_costs_one_state(two_states):
+    folder, (_, newest) = two_states
+    path = newest.with_suffix(".json")
+    for description, wrong in ill_formed(json.loads(path.read_text())):
+        path.write_text(json.dumps(wrong))
+        states = []
+        with pytest.warns(UserWarning, match=rf"^{path.with_suffix('')}\.(pt|json) is .*an earlier checkpoint"):
+            Checkpoints(folder).resume(states.append)
+        assert [state["step"] for state in states] == [1], description
+
+
+# Search.restore: states that are read, and do not fit
 
 
 def network():
@@ -224,29 +336,20 @@ def search(folder, strategy="advantage", epochs=2):
     return made, partial(made.run, task(), epochs=epochs, folder=folder, resume=True)
 
 
-def checkpoints(folder):
-    return sorted(folder.glob("checkpoint-*.pt"))
-
-
-def files(folder):
-    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def same(one, other):
-    if isinstance(one, torch.Tensor):
-        return torch.equal(one, other)
-    if isinstance(one, dict):
-        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(same, one, other))
-    return one == other
+def only_first_checkpoint(folder):
+    """Remove the others, so that there are steps left which could go wrong."""
+    first, *others = sorted(folder.glob("checkpoint-*.pt"))
+    for path in others:
+        path.unlink()
+        path.with_suffix(".json").unlink()
+    return first
 
 
 @pytest.fixture(params=["advantage", "enas"])
 def searched(request, tmp_path):
-    """The folder of a search, and its strategy."""
+    """The folder of a search, its strategy, and its first checkpoint."""
     search(tmp_path, request.param)[1]()
-    return tmp_path, request.param
+    return tmp_path, request.param, only_first_checkpoint(tmp_path)
 
 
 def assert_refused(run, made, folder, *, naming):
@@ -257,92 +360,82 @@ def assert_refused(run, made, folder, *, naming):
     assert same(made.state(), state)
 
 
-def test_a_damaged_checkpoint_is_named_or_still_a_checkpoint(tmp_path):
-    search(tmp_path)[1]()
-    path, *_ = checkpoints(tmp_path)
-    whole = path.read_bytes()
-    content = whole.partition(b"\n")[2]
-    read = 0
-    for version in [*damaged(whole, 700), *map(sealed, damaged(content, 700))]:
-        path.write_bytes(version)
-        words = refusal(partial(load_checkpoint, path))
-        assert words is None or (words.startswith(str(path)) and words.endswith("Remove it."))
-        read += words is None
-    assert read < 100  # a few, such as those with another number in a tensor
+@pytest.mark.parametrize("strategy", ["advantage", "enas"])
+def test_a_search_refuses_a_state_of_another_form(tmp_path, strategy):
+    search(tmp_path, strategy)[1]()
+    state = load_state(only_first_checkpoint(tmp_path))["work"]["search"]
+    made, _ = search(tmp_path, strategy)
+    before = copy.deepcopy(made.state())
+    for description, wrong in ill_formed(state):
+        assert refusal(partial(made.restore, wrong)), description
+        assert same(made.state(), before), description
+    made.restore(state)
+    assert made.weight_steps == 2
 
 
-def test_a_search_goes_on_from_the_checkpoint_before_a_damaged_one(searched):
-    folder, strategy = searched
-    expected = (folder / "metrics.jsonl").read_bytes()
-    newest = checkpoints(folder)[-1]
-    for version in damaged(newest.read_bytes(), 28, seed=1):
-        newest.write_bytes(version)
-        with pytest.warns(UserWarning, match=rf"{newest.name} is damaged.*Going on from an earlier one"):
-            search(folder, strategy)[1]()
-        assert (folder / "metrics.jsonl").read_bytes() == expected
-
-
-def test_a_search_with_damaged_checkpoints_alone_is_refused_and_not_started_over(searched):
-    folder, strategy = searched
+@pytest.mark.parametrize("part", ["settings", "data", "lines"])
+def test_a_run_refuses_a_checkpoint_of_another_form(searched, part):
+    folder, strategy, path = searched
     made, run = search(folder, strategy)
-    old, new = checkpoints(folder)
-    for version in damaged(new.read_bytes(), 70, seed=2):
-        old.write_bytes(version)
-        new.write_bytes(version)
-        assert_refused(run, made, folder, naming=old)
-    for path in (old, new):
-        path.unlink()
+    state = load_state(path)
+    inside = state["work"] if part in state["work"] else state
+    rest = {key: value for key, value in inside.items() if key != part}
+    for description, wrong in ill_formed({part: inside[part]}):
+        seal(path, to_bytes(state | {"work": rest | wrong} if inside is state["work"] else rest | wrong))
+        try:
+            assert_refused(run, made, folder, naming=path)
+        except BaseException as error:
+            error.add_note(description)
+            raise
+    seal(path, to_bytes(state))
+    run()
+    assert made.weight_steps == 4
+
+
+def test_damage_that_torch_does_not_see_is_refused_or_resumed_from(searched):
+    """Under a manifest that fits."""
+    folder, strategy, path = searched
+    whole, journal = path.read_bytes(), (folder / "metrics.jsonl").read_bytes()
+    for version in damaged(whole, 140, seed=3):
+        path.write_bytes(version)
+        if refusal(partial(load_state, path)):
+            continue
+        seal(path, version)
+        with suppress(NonFiniteLoss):  # another number in a tensor
+            assert str(path) in (refusal(search(folder, strategy)[1]) or str(path))
+        only_first_checkpoint(folder)
+        (folder / "metrics.jsonl").write_bytes(journal)
+
+
+def test_a_search_resumes_from_the_checkpoint_before_a_damaged_one(tmp_path):
+    search(tmp_path)[1]()
+    expected = (tmp_path / "metrics.jsonl").read_bytes()
+    newest = max(tmp_path.glob("checkpoint-*.pt"))
+    newest.write_bytes(newest.read_bytes()[:-1])
+    with pytest.warns(UserWarning, match=rf"{newest.name} is damaged.*Resuming from an earlier checkpoint"):
+        search(tmp_path)[1]()
+    assert (tmp_path / "metrics.jsonl").read_bytes() == expected
+
+
+def test_a_search_whose_checkpoints_are_all_damaged_or_hostile_is_not_started_over(tmp_path):
+    search(tmp_path)[1]()
+    made, run = search(tmp_path)
+    state = load_state(min(tmp_path.glob("checkpoint-*.pt")))
+    for content in (
+        b"rubbish",
+        to_bytes(state | {"work": state["work"] | {"search": {"weights": {}, "architecture": {}}}}),
+        to_bytes({"search": Hostile(os.mkdir, str(tmp_path / "executed"))}),
+    ):
+        for path in tmp_path.glob("checkpoint-*.pt"):
+            seal(path, content)
+        assert_refused(run, made, tmp_path, naming=max(tmp_path.glob("checkpoint-*.pt")))
+    assert not (tmp_path / "executed").exists()
+    Checkpoints(tmp_path).clear()
     run()  # without any checkpoint there is nothing to lose
     assert made.weight_steps == 4
 
 
-def test_damage_under_a_fitting_checksum_is_refused_or_gone_on_from(searched, tmp_path_factory):
-    folder, strategy = searched
-    old, new = checkpoints(folder)
-    for version in map(sealed, damaged(new.read_bytes().partition(b"\n")[2], 140, seed=3)):
-        place = tmp_path_factory.mktemp("copy")
-        shutil.copytree(folder, place, dirs_exist_ok=True)
-        (place / new.name).write_bytes(version)
-        (place / old.name).unlink()
-        made, run = search(place, strategy)
-        if refusal(partial(load_checkpoint, place / new.name)):
-            assert_refused(run, made, place, naming=place / new.name)
-        else:
-            with suppress(NonFiniteLoss):  # another number in a tensor
-                assert str(place / new.name) in (refusal(run) or str(place / new.name))
-
-
-@pytest.mark.parametrize("part", ["settings", "search", "data", "lines"])
-def test_a_checkpoint_of_another_form_is_refused(searched, part):
-    folder, strategy = searched
-    first, last = checkpoints(folder)
-    last.unlink()  # so that there are steps left which could go wrong
-    made, run = search(folder, strategy)
-    state = load_checkpoint(first)
-    for description, wrong in ill_formed({part: state[part]}):
-        save_checkpoint(first, {key: value for key, value in state.items() if key != part} | wrong)
-        try:
-            assert_refused(run, made, folder, naming=first)
-        except BaseException as error:
-            error.add_note(description)
-            raise
-    save_checkpoint(first, state)
-    run()
-
-
-def test_a_search_does_not_execute_what_a_checkpoint_holds(tmp_path):
-    search(tmp_path)[1]()
-    old, new = checkpoints(tmp_path)
-    made, run = search(tmp_path)
-    marker = tmp_path / "executed"
-    for content in hostile_files(marker):
-        old.write_bytes(sealed(content))
-        new.write_bytes(sealed(content))
-        assert_refused(run, made, tmp_path, naming=new)
-        assert not marker.exists()
-
-
-# Retraining
+# retrain
 
 
 def train(folder):
@@ -350,40 +443,17 @@ def train(folder):
     return model, partial(retrain, model, task(), epochs=3, optimizer=SGD, folder=folder)
 
 
-def assert_training_refused(folder, path):
-    (model, run), before = train(folder), files(folder)
-    weights = copy.deepcopy(model.state_dict())
-    assert str(path) in (refusal(run) or "")
-    assert files(folder) == before
-    assert same(dict(model.state_dict()), dict(weights))
-
-
-@pytest.fixture
-def trained(tmp_path):
-    """The folder of a training with one epoch to go, and its only checkpoint."""
+def test_a_training_refuses_a_checkpoint_of_another_form(tmp_path):
     train(tmp_path)[1]()
-    path, last = checkpoints(tmp_path)
-    last.unlink()
-    return tmp_path, path
-
-
-def test_a_training_refuses_a_damaged_checkpoint(trained):
-    folder, path = trained
-    for version in [*damaged(path.read_bytes(), 70), *map(sealed, hostile_files(folder / "executed"))]:
-        path.write_bytes(version)
-        assert_training_refused(folder, path)
-
-
-def test_a_training_refuses_a_checkpoint_of_another_form(trained):
-    folder, path = trained
-    state = load_checkpoint(path)
-    for description, wrong in ill_formed(state):
-        save_checkpoint(path, wrong)
-        try:
-            assert_training_refused(folder, path)
-        except BaseException as error:
-            error.add_note(description)
-            raise
+    path = only_first_checkpoint(tmp_path)
+    state, (model, run) = load_state(path), train(tmp_path)
+    weights = copy.deepcopy(model.state_dict())
+    for description, wrong in [("damage", None), *ill_formed(state)]:
+        seal(path, to_bytes(wrong))
+        before = files(tmp_path)
+        assert str(path) in (refusal(run) or ""), description
+        assert files(tmp_path) == before
+        assert same(dict(model.state_dict()), dict(weights)), description
 
 
 # Studies
@@ -406,21 +476,14 @@ def assert_run_refused(study, path):
     assert files(study) == before
 
 
-def test_a_run_refuses_a_damaged_warm_up(warm, tmp_path):
-    path = warmup_file(tmp_path, 0)
-    path.parent.mkdir()
-    for version in [*damaged(warm, 14), *map(sealed, hostile_files(tmp_path / "executed"))]:
-        path.write_bytes(version)
-        assert_run_refused(tmp_path, path)
-
-
-def test_a_run_refuses_a_warm_up_of_another_form(warm, tmp_path):
+def test_a_run_refuses_a_warm_up_that_is_none(warm, tmp_path):
     path = warmup_file(tmp_path, 0)
     path.parent.mkdir()
     path.write_bytes(warm)
-    state = load_checkpoint(path)
-    for wrong in ({}, state | {"weights": {}}, state | {"data": None}, state | {"seconds": "many"}):
-        save_checkpoint(path, wrong)
+    state = load_state(path)
+    wrong = ({}, state | {"weights": {}}, state | {"data": None}, state | {"seconds": "many"})
+    for content in (b"rubbish", warm[:-1], *map(to_bytes, wrong)):
+        path.write_bytes(content)
         assert_run_refused(tmp_path, path)
 
 
@@ -436,12 +499,12 @@ def test_a_run_refuses_a_warm_up_of_another_form(warm, tmp_path):
         {"search": {"weights": {}, "architecture": {}}},
     ],
 )
-def test_a_run_refuses_a_checkpoint_of_another_form(warm, tmp_path, wrong):
+def test_a_run_of_a_study_refuses_a_checkpoint_of_another_form(warm, tmp_path, wrong):
     """Which searches, clocks and records make up, next to the search itself."""
     log = {"records": [], "timing": [], "seconds": 1.0, "warmup_seconds": 1.0}
     state = {"search": DIGITS.make_search("advantage", 0).state(), "data": {}, **log}
     Checkpoints(run_folder(tmp_path, "advantage", 0)).save(state | wrong, 1)
-    (path,) = run_folder(tmp_path, "advantage", 0).iterdir()
+    (path,) = run_folder(tmp_path, "advantage", 0).glob("*.pt")
     assert_run_refused(tmp_path, path)
 
 

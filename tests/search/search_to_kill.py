@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from advnas import Choice, Search, Task, Zero
-from advnas.records.checkpoints import save_checkpoint
+from advnas.records.checkpoints import save_state
 
 EPOCHS, WARMUP = 10, 1
 
@@ -70,7 +70,7 @@ def search(folder, strategy, moment):
     running = Search(model, strategy, seed=3)
     running.run(data, epochs=EPOCHS, warmup=WARMUP, folder=folder, resume=True)
     sys.setprofile(None)
-    save_checkpoint(folder / "end.pt", running.state())
+    save_state(folder / "end.pt", running.state())
     (folder / "calls.json").write_text(json.dumps(trap.calls))
 
 

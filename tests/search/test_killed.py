@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from advnas.records.checkpoints import load_checkpoint
+from advnas.records.checkpoints import load_state
 
 PROGRAM = Path(__file__).with_name("search_to_kill.py")
 STRATEGIES = ("advantage", "parsec", "enas")  # the last two carry more from step to step
 KILLED = -signal.SIGKILL
 
 # What a record and a checkpoint are made of; before each of these the folder looks different.
-WRITING = ("note", "write", "flush", "save_checkpoint", "open", "fsync", "replace", "unlink")
+WRITING = ("note", "write", "flush", "_write", "open", "fsync", "replace", "unlink")
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,9 @@ def calls(folder):
 
 def steps_saved(folder):
     """The weight steps of the checkpoints that are there, all of which must be readable."""
-    return [load_checkpoint(path)["search"]["weights"]["steps"] for path in sorted(folder.glob("checkpoint-*.pt"))]
+    return [
+        load_state(path)["work"]["search"]["weights"]["steps"] for path in sorted(folder.glob("checkpoint-*.pt"))
+    ]
 
 
 def tear(folder):
@@ -73,7 +75,7 @@ def assert_same_outcome(folder, expected):
     for file in ("metrics.jsonl", "result.json"):
         assert (folder / file).read_bytes() == (expected / file).read_bytes(), file
     # Weights, theta, the state of both optimisers and of the strategy, the generator and the process best.
-    assert same(load_checkpoint(folder / "end.pt"), load_checkpoint(expected / "end.pt"))
+    assert same(load_state(folder / "end.pt"), load_state(expected / "end.pt"))
     assert not list(folder.glob(".*")), "a half-written file is left"
 
 

@@ -1,6 +1,6 @@
 import torch
 
-from advnas.search.memory import saved_bytes
+from advnas.search.plan import saved_bytes
 
 MEGABYTE = 2**20
 X = torch.ones(MEGABYTE // 4, requires_grad=True)

@@ -12,13 +12,13 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from advnas import Choice, Draw, NonFiniteLoss, Search, SearchStopped, Task, Zero, strategies
+from advnas import Choice, NonFiniteLoss, Search, SearchStopped, Task, Zero, strategies
 from advnas.arguments import check_count
 from advnas.distribution import Theta
-from advnas.records.checkpoints import load_checkpoint, save_checkpoint
+from advnas.records.checkpoints import load_state, save_state
 from advnas.records.journal import read_journal
-from advnas.search import constant, cosine, update_theta
-from advnas.strategies import Feedback, Phase
+from advnas.search import constant, cosine
+from advnas.strategies import Phase
 from advnas.strategies.advantage import Advantage
 from advnas.strategies.darts import Darts
 
@@ -365,7 +365,7 @@ def test_an_in_place_relu_may_follow_a_choice(name):
 @pytest.mark.parametrize("make", [network, nested])
 def test_a_joint_step_takes_the_weight_step_and_the_architecture_step_of_its_draw(name, make):
     joint, of_weights, of_theta = alike(3, name, make)
-    of_weights.strategy = Recorded(of_weights.strategy, Phase.ARCHITECTURE)
+    of_weights.policy.strategy = Recorded(of_weights.strategy, Phase.ARCHITECTURE)
     for _ in range(3):
         joint.joint_step(loss_of)
         of_weights.weight_step(loss_of)
@@ -374,9 +374,12 @@ def test_a_joint_step_takes_the_weight_step_and_the_architecture_step_of_its_dra
         assert torch.equal(joint.distribution.logits, of_theta.distribution.logits)
         of_theta.model.load_state_dict(joint.model.state_dict())
         for search in (of_weights, of_theta):
-            search.weight_steps, search.architecture_steps = joint.weight_steps, joint.architecture_steps
+            search.progress.weight_steps, search.progress.architecture_steps = (
+                joint.weight_steps,
+                joint.architecture_steps,
+            )
             search.theta.assign(joint.distribution.logits)
-            search._state = joint._state
+            search.policy.state = joint.policy.state
 
 
 def test_a_joint_step_counts_for_both_phases_and_reports_theta():
@@ -408,10 +411,10 @@ def test_both_learning_rates_are_annealed_each_over_its_own_steps():
     rates = {"weights": [], "theta": []}
     for number in range(8):
         search.weight_step(loss_of)
-        rates["weights"].append(search._weight_optimizer.param_groups[0]["lr"])
+        rates["weights"].append(search.weights.optimizer.param_groups[0]["lr"])
         if number >= 4:
             search.architecture_step(loss_of)
-            rates["theta"].append(search._architecture_optimizer.param_groups[0]["lr"])
+            rates["theta"].append(search.policy.optimizer.param_groups[0]["lr"])
     assert rates["weights"] == pytest.approx([0.1 * cosine(number / 8) for number in range(8)])
     assert rates["theta"] == pytest.approx([0.1 * cosine(number / 4) for number in range(4)])
 
@@ -419,7 +422,7 @@ def test_both_learning_rates_are_annealed_each_over_its_own_steps():
 def test_rates_stay_where_the_length_of_the_search_is_not_known():
     search = Search(network(), weight_optimizer=SGD)
     search.weight_step(loss_of)
-    assert search._weight_optimizer.param_groups[0]["lr"] == 0.1
+    assert search.weights.optimizer.param_groups[0]["lr"] == 0.1
 
 
 @pytest.mark.parametrize("name", ["gdas", "snas"])
@@ -541,7 +544,7 @@ def test_equal_seeds_give_equal_searches(name, schedule):
 def test_a_loss_that_is_not_finite_changes_nothing_and_is_named(kind, value, name):
     search = Search(network(), name, steps=10)
     take(search, kind)
-    before, theta, state = weights(search), search.distribution.logits, dict(search._state)
+    before, theta, state = weights(search), search.distribution.logits, dict(search.policy.state)
     counts = search.weight_steps, search.architecture_steps
     with pytest.raises(NonFiniteLoss) as error:
         take(search, kind, lambda model: loss_of(model) * value)
@@ -550,7 +553,7 @@ def test_a_loss_that_is_not_finite_changes_nothing_and_is_named(kind, value, nam
     assert "as they were before this step" in str(error.value)
     assert same(before, weights(search))
     assert torch.equal(theta, search.distribution.logits)
-    assert same(state, search._state)
+    assert same(state, search.policy.state)
     assert counts == (search.weight_steps, search.architecture_steps)
     take(search, kind)
 
@@ -566,7 +569,7 @@ def infinite_slope(model):
 )
 def test_a_gradient_that_is_not_finite_changes_nothing_and_is_named(kind, what):
     search = Search(network())
-    before, theta, state = weights(search), search.distribution.logits, dict(search._state)
+    before, theta, state = weights(search), search.distribution.logits, dict(search.policy.state)
     message = (
         rf"gradient of {what} has norm nan in {kind.replace('_', ' ')} 1, running \{{\"first\": .*before this step"
     )
@@ -574,7 +577,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing_and_is_named(kind, what):
         take(search, kind, infinite_slope)
     assert same(before, weights(search))
     assert torch.equal(theta, search.distribution.logits)
-    assert same(state, search._state)
+    assert same(state, search.policy.state)
 
 
 class Blind(nn.Module):
@@ -770,7 +773,7 @@ def test_a_folder_that_already_holds_a_search_is_refused_and_left_alone(tmp_path
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_failing_search_closes_its_journal(tmp_path, monkeypatch):
     closed = []
-    monkeypatch.setattr("advnas.search.search.Journal.close", lambda journal: closed.append(journal._file.close()))
+    monkeypatch.setattr("advnas.search.loop.Journal.close", lambda journal: closed.append(journal._file.close()))
     with pytest.raises(NonFiniteLoss):
         Search(network()).run(
             Task([batch()], [batch()], lambda model, data: loss_of(model) * math.nan), epochs=1, folder=tmp_path
@@ -801,30 +804,11 @@ def test_epochs_are_a_positive_whole_number(value):
 
 
 @pytest.mark.parametrize(
-    ("warmup", "message"), [(-1, "warmup must be an integer"), (2, "must leave steps for theta")]
+    ("warmup", "message"), [(-1, "warmup must be an integer"), (2, "must leave epochs for theta")]
 )
 def test_a_warm_up_must_leave_epochs_for_theta(warmup, message):
     with pytest.raises(ValueError, match=message):
         Search(network()).run(task(), epochs=2, warmup=warmup)
-
-
-# update_theta
-
-
-def test_searches_side_by_side_are_clipped_each_by_its_own_norm():
-    slopes = torch.tensor([[[1.0, -1.0]], [[100.0, -100.0]]])
-    moves = []
-    for rows in ([0], [0, 1]):
-        theta = Theta((2,), batch=(len(rows),))
-        logits, chosen = theta.logits(), torch.tensor([[[1.0, 0.0]]] * len(rows))
-        feedback = Feedback(
-            loss=torch.zeros(len(rows)), slope=slopes[rows], reached=torch.tensor([True]), probe=None, unrolled=None
-        )
-        optimizer = torch.optim.SGD(theta.parameters, lr=1.0)
-        draw = Draw.gated(chosen)
-        update_theta(theta, optimizer, Advantage(zero_rule=False), {}, feedback, draw, logits, clip=0.1)
-        moves.append(theta.logits()[0])
-    assert torch.allclose(*moves)
 
 
 # Stopping and going on
@@ -843,8 +827,8 @@ def test_a_restored_search_goes_on_bit_for_bit(tmp_path, name, make, schedule):
     whole, stopped, resumed = alike(3, name, make, **options)
     steps_of(whole, 5)
     steps_of(stopped, 5)
-    save_checkpoint(tmp_path / "state.pt", stopped.state())
-    resumed.restore(load_checkpoint(tmp_path / "state.pt"))
+    save_state(tmp_path / "state.pt", stopped.state())
+    resumed.restore(load_state(tmp_path / "state.pt"))
     steps_of(stopped, 1)  # a state is not tied to the search that gave it
     for search in (whole, resumed):
         steps_of(search, 5)
@@ -916,7 +900,7 @@ def test_a_signal_lets_the_step_finish_and_saves_also_within_an_epoch(tmp_path, 
     whole, stopped, resumed = alike(3)
     whole.run(shuffled(), epochs=3, folder=tmp_path / "whole")
     before, ask = signal.getsignal(number), partial(os.kill, os.getpid(), number)
-    with pytest.raises(SearchStopped, match=r"stopped after 6 weight steps and saved.*resume=True"):
+    with pytest.raises(SearchStopped, match=r"stopped after 6 turns and saved.*resume=True"):
         stopped.run(shuffled(), epochs=3, folder=tmp_path / "run", on_step=after(11, ask))
     assert signal.getsignal(number) is before
     assert (stopped.weight_steps, stopped.architecture_steps) == (6, 6)

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from advnas import Architecture, Draw, Search, SearchSpace, strategies
-from advnas.search.memory import saved_bytes
+from advnas.search.plan import saved_bytes
 from advnas.spaces.recurrent_cell import OPERATIONS, Decoder, Edge, RecurrentCellNetwork
 from advnas.testing import check_space
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from advnas import stores as weights
-from advnas.records.checkpoints import load_checkpoint
+from advnas.records.checkpoints import load_state
 
 BUDGET = 600_000
 EPOCHS = 4
@@ -24,8 +24,8 @@ def segments(folder):
 
 
 def manifests(folder):
-    states = [load_checkpoint(path) for path in sorted(folder.glob("checkpoint-*.pt"))]
-    return [state["search"]["weights"]["units"] for state in states]
+    states = [load_state(path) for path in sorted(folder.glob("checkpoint-*.pt"))]
+    return [state["work"]["search"]["weights"]["units"] for state in states]
 
 
 def run(lab, store, folder, epochs=EPOCHS, on_step=None, **options):
@@ -146,7 +146,7 @@ def test_a_damaged_segment_costs_the_steps_since_the_checkpoint_before(lab, whol
     fresh = {place[0] for place in newest.values()} - {place[0] for place in older.values()}
     for name in fresh:
         harm(tmp_path / name)
-    with pytest.warns(UserWarning, match=r"segment-.* (damaged|missing).*Going on from an earlier one"):
+    with pytest.warns(UserWarning, match=r"segment-.* (damaged|missing).*Resuming from an earlier checkpoint"):
         resumed = run(lab, disk(), tmp_path, resume=True)
     lab.assert_equal(resumed, whole)
 
@@ -169,12 +169,12 @@ def test_the_checkpoint_of_another_network_is_refused(lab, tmp_path):
         lab.search_with(disk()).restore(state, tmp_path)
 
 
-def test_a_save_that_fails_leaves_the_last_checkpoint_and_no_draft(lab, whole, tmp_path, monkeypatch):
+def test_a_save_that_fails_leaves_the_last_checkpoint_and_no_temporary_file(lab, whole, tmp_path, monkeypatch):
     """The disk is full while the segment of the third checkpoint is written."""
     fsync, calls = os.fsync, itertools.count(1)
 
     def full(descriptor):
-        if next(calls) == 7:
+        if next(calls) == 16:
             raise OSError("No space left on device")
         fsync(descriptor)
 
@@ -182,29 +182,34 @@ def test_a_save_that_fails_leaves_the_last_checkpoint_and_no_draft(lab, whole, t
         patch.setattr(os, "fsync", full)
         with pytest.raises(OSError, match="No space left"):
             run(lab, disk(), tmp_path)
-    assert not list(tmp_path.glob(".segment-*"))
+    assert not list(tmp_path.glob(".*"))
     lab.assert_equal(run(lab, disk(), tmp_path, resume=True), whole)
 
 
-# A checkpoint is: fsync of the segment, its new name, fsync of the folder, fsync of the checkpoint, its new name,
-# then the removal of an older checkpoint. The third checkpoint is the first that removes one.
+# A checkpoint is: fsync of the journal; fsync of the segment, its new name, fsync of the folder; the same for the
+# data; the same for the manifest; then the removal of an older checkpoint. The third is the first that removes one.
 MOMENTS = [
     "fsync:1:before",  # nothing is there yet
     "replace:1:before",
-    "replace:1:after",
-    "replace:2:before",  # the first checkpoint is written, but has no name
-    "replace:2:after",
-    "fsync:4:before",
-    "fsync:4:after",
-    "replace:3:after",  # a segment that no checkpoint knows
-    "fsync:6:after",
-    "replace:4:before",
-    "unlink:5:before",  # from here on something is removed: drafts, segments, checkpoints
-    "unlink:6:after",
-    "unlink:7:before",
-    "unlink:7:after",
-    "unlink:8:after",
-    "replace:6:after",
+    "replace:1:after",  # a segment that no checkpoint knows
+    "replace:2:before",  # the first data are written, but have no name
+    "replace:2:after",  # data without a manifest
+    "replace:3:before",
+    "replace:3:after",  # the first checkpoint is complete
+    "fsync:8:before",
+    "fsync:9:after",
+    "replace:4:after",
+    "replace:5:after",
+    "fsync:13:after",
+    "replace:6:before",
+    "unlink:9:before",  # from here on something is removed: temporary files, segments, checkpoints
+    "unlink:10:after",
+    "unlink:11:before",
+    "unlink:12:after",
+    "unlink:13:after",
+    "unlink:14:before",
+    "unlink:15:after",
+    "replace:9:after",
 ]
 
 
@@ -220,4 +225,4 @@ def killed(tmp_path_factory):
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_search_that_is_killed_goes_on_bit_for_bit(lab, whole, killed, moment):
     lab.assert_equal(run(lab, disk(), killed / moment, resume=True), whole)
-    assert not list((killed / moment).glob(".segment-*"))
+    assert not list((killed / moment).glob(".*"))

@@ -28,7 +28,7 @@ def test_no_more_than_the_budget_is_in_memory(resident_bytes):
     for _ in range(10):
         search.weight_step(square)
         assert resident_bytes() < before + 10_000_000
-    total = sum(unit.bytes for unit in search._store._units)
+    total = sum(each.bytes for each in search.weights.store._candidates)
     assert total > 18_000_000
 
 
@@ -46,7 +46,7 @@ def test_the_least_recently_drawn_candidates_leave_first():
     drawn = []
     for _ in range(12):
         drawn += [f"{d} {o}" for d, o in search.weight_step(square).architecture.items()]
-    in_memory = {name.split(" ", 1)[1] for name in search._store._recent}
+    in_memory = {name.split(" ", 1)[1] for name in search.weights.store._recent}
     last_drawn = sorted(set(drawn), key=lambda name: -max(i for i, other in enumerate(drawn) if other == name))
     assert in_memory == set(last_drawn[: len(in_memory)])
     assert 3 <= len(in_memory) <= 4

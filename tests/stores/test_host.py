@@ -26,7 +26,7 @@ def test_optimizer_state_is_at_home_between_steps_and_away_in_weight_steps_only(
     search = lab.search_with(weights.Host(), "random")
     lab.take_steps(search, 8)
     parameter = search.model.body[2].candidates[0][0].weight
-    buffer = search._weight_optimizer.state[parameter]["momentum_buffer"]
+    buffer = search.weights.optimizer.state[parameter]["momentum_buffer"]
     backing, seen = buffer.data_ptr(), []
 
     def spy(model):

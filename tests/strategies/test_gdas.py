@@ -53,7 +53,7 @@ def test_the_slope_of_an_operation_that_was_not_run_is_the_sum_of_the_outputs_sl
             slopes.append((feedback.slope, draw))
             return gradient(self, feedback, draw, logits, state)
 
-    search.strategy = Spy()
+    search.policy.strategy = Spy()
     outputs = []
 
     def loss_of(model):

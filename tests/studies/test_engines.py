@@ -122,7 +122,7 @@ def test_a_killed_worker_of_a_cluster_is_replaced_and_the_results_are_those_of_p
     output = local.communicate(timeout=280)[0]
     assert local.returncode == 0, output
     cluster = start(there, "ray")
-    wait_for("runs/darts-3/checkpoint-*", there, cluster)
+    wait_for("runs/darts-3/checkpoint-*.json", there, cluster)
     victim = next(process for process, what in notes(there) if what == "darts")
     os.kill(victim, signal.SIGKILL)
     output = cluster.communicate(timeout=280)[0]
@@ -141,8 +141,8 @@ def test_a_killed_worker_of_a_cluster_is_replaced_and_the_results_are_those_of_p
 def test_a_signal_lets_the_runs_on_a_cluster_save(tmp_path):
     pytest.importorskip("ray")
     program = start(tmp_path, "ray")
-    wait_for("runs/darts-3/checkpoint-*", tmp_path, program)
+    wait_for("runs/darts-3/checkpoint-*.json", tmp_path, program)
     program.send_signal(signal.SIGTERM)
     output = program.communicate(timeout=120)[0]
     assert "SearchStopped: The runs under way were stopped and saved." in output
-    assert list(tmp_path.glob("runs/darts-3/checkpoint-*"))
+    assert list(tmp_path.glob("runs/darts-3/checkpoint-*.json"))

@@ -50,8 +50,8 @@ def outcomes(folder):
 
 def test_a_killed_study_goes_on_and_ends_with_the_same_records(program, uninterrupted, tmp_path):
     for place in ("warmup/3", "runs/advantage-3", "runs/darts-3"):
-        seen = len(list(tmp_path.glob(f"{place}/checkpoint-*")))
-        start_and_kill_when(lambda: len(list(tmp_path.glob(f"{place}/checkpoint-*"))) > seen, tmp_path)  # noqa: B023
+        seen = len(list(tmp_path.glob(f"{place}/checkpoint-*.json")))
+        start_and_kill_when(lambda: len(list(tmp_path.glob(f"{place}/checkpoint-*.json"))) > seen, tmp_path)  # noqa: B023
     program.run(tmp_path)
     assert records(tmp_path) == records(uninterrupted)
     assert outcomes(tmp_path) == outcomes(uninterrupted)
@@ -59,7 +59,7 @@ def test_a_killed_study_goes_on_and_ends_with_the_same_records(program, uninterr
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
 def test_the_processes_of_a_killed_study_end_with_it(tmp_path):
-    start_and_kill_when(lambda: list(tmp_path.glob("warmup/3/checkpoint-*")), tmp_path, "2")
+    start_and_kill_when(lambda: list(tmp_path.glob("warmup/3/checkpoint-*.json")), tmp_path, "2")
     deadline = time.monotonic() + 30
     while processes_of(tmp_path) and time.monotonic() < deadline:
         time.sleep(0.1)

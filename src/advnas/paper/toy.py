@@ -9,13 +9,10 @@ import torch
 from torch import Tensor
 
 from advnas import strategies
-from advnas.architecture import Draw
 from advnas.arguments import check_count
-from advnas.distribution import Distribution, Theta
 from advnas.randomness import generator
-from advnas.search import update_theta
-from advnas.strategies import Feedback, Phase, State
-from advnas.strategies.random import Random
+from advnas.search import Policy
+from advnas.strategies import Feedback, Phase
 from advnas.tasks.teacher_regression import HeldOut, Minibatch, TeacherRegression
 
 
@@ -117,22 +114,21 @@ class ToySearch:
     def __init__(self, name: str, task: TeacherRegression, settings: ToySettings) -> None:
         trials, decisions, candidates = task.shape
         self._task = task
-        self._strategy = strategies.get(name, **settings.strategy_options(name))
-        self._theta = Theta([candidates] * decisions, batch=(trials,))
-        self._optimizer = torch.optim.Adam(self._theta.parameters, lr=settings.learning_rate, betas=settings.betas)
-        # The same noise for every strategy: those that sample alike draw alike until their thetas part.
-        self._generator = generator(settings.seed)
-        no_zeros = torch.zeros(decisions, candidates, dtype=torch.bool)
-        self._state: State = self._strategy.init(self._theta.logits().detach(), no_zeros, self._generator)
+        self._policy = Policy(
+            strategies.get(name, **settings.strategy_options(name)),
+            [candidates] * decisions,
+            torch.zeros(decisions, candidates, dtype=torch.bool),
+            optimizer=partial(torch.optim.Adam, lr=settings.learning_rate, betas=settings.betas),
+            # The same noise for every strategy: those that sample alike draw alike until their thetas part.
+            generator=generator(settings.seed),
+            batch=(trials,),
+        )
         self._reached = torch.ones(decisions, dtype=torch.bool)
-        self._best_loss = torch.full((trials,), torch.inf)
-        self._best = Distribution(self._theta.logits()).mode()
         self.loss = torch.full((trials,), torch.nan)
 
     def step(self, minibatch: Minibatch, progress: float) -> None:
-        """One architecture step in every trial."""
-        logits = self._theta.logits()
-        draw = self._strategy.draw(logits, self._state, Phase.ARCHITECTURE, progress, self._generator)
+        """Take one architecture step in every trial."""
+        draw = self._policy.draw(Phase.ARCHITECTURE, progress)
         loss = self._task.loss(draw, minibatch)
         slope = None
         if draw.weights.requires_grad:
@@ -145,22 +141,19 @@ class ToySearch:
             probe=partial(self._task.probe, minibatch=minibatch),
             unrolled=lambda: feedback.slopes,  # the weights are fixed: a virtual step changes nothing
         )
-        self._state, _ = update_theta(
-            self._theta, self._optimizer, self._strategy, self._state, feedback, draw, logits
-        )
-        self._remember_best(draw)
+        self._policy.learn(feedback, draw, progress)
 
     def answer(self) -> Tensor:
-        """The architecture each trial would hand over now: one-hot [trials, decisions, candidates]."""
-        if isinstance(self._strategy, Random):
-            return self._best
-        return Distribution(self._theta.logits()).mode()
+        """Return the architecture of each trial as it stands: one-hot [trials, decisions, candidates]."""
+        if self._policy.strategy.answer == "process_best" and self._policy.has_best:
+            return self._policy.best
+        return self._policy.distribution.mode()
+
+    @property
+    def logits(self) -> Tensor:
+        """theta as it stands, [trials, decisions, candidates]."""
+        return self._policy.distribution.logits
 
     def entropy(self) -> float:
         """Mean over trials and decisions, in nats."""
-        return Distribution(self._theta.logits().detach()).entropy().mean().item()
-
-    def _remember_best(self, draw: Draw) -> None:
-        better = self.loss < self._best_loss
-        self._best_loss = torch.where(better, self.loss, self._best_loss)
-        self._best = torch.where(better[:, None, None], draw.weights.detach(), self._best)
+        return self._policy.distribution.entropy().mean().item()

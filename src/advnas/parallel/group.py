@@ -1,4 +1,4 @@
-"""Several processes at work on one search: how they find each other, and what they tell each other."""
+"""Group: the processes that run one search together, and their collective operations."""
 
 import hashlib
 import re
@@ -13,22 +13,27 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import Store  # type: ignore[attr-defined]
 
-_BUCKET = 25 * 2**20  # bytes; large enough for the wire to be busy, small beside a network
-PATIENCE = timedelta(minutes=5)  # with a process that is alive and silent; a dead one is noticed at once
-HEARTBEAT_TIMEOUT = 2.0  # seconds in which the living answer when somebody is gone
-POLL = 0.05  # seconds between two looks at something that others may have changed
+_BUCKET = 25 * 2**20  # bytes; large enough to use the network well, small compared to a model
+PATIENCE = timedelta(minutes=5)  # for a process that is alive and does not answer; a dead one is noticed at once
+HEARTBEAT_TIMEOUT = 2.0  # seconds in which the other ranks answer after one was lost
+POLL = 0.05  # seconds between two checks of what other processes do
 
 
 class RankGone(ConnectionError):
-    """Another process of the search died or does not answer; this one cannot go on alone."""
+    """Another process of the search died or does not answer; this one cannot continue alone."""
 
 
 class Group:
-    """The processes of one search. This one is number `rank` of `size`; by default it is alone and sends nothing.
+    """The processes of one search. All of them must make the same calls in the same order.
 
-    All processes must make the same calls in the same order.
-    sent, calls: bytes handed over to be reduced and how often, by purpose. What travels on the wire is up to
-        2 (size - 1) / size times that, for a ring.
+    Args:
+        rank: The number of this process, from 0.
+        size: How many processes there are. One process alone, the default, sends nothing.
+        store: Shared by the processes; needed if there are several.
+
+    Attributes:
+        sent: Bytes that were reduced, by purpose. A ring sends up to 2 (size - 1) / size times that.
+        calls: How often, by purpose.
     """
 
     def __init__(self, rank: int = 0, size: int = 1, store: Store | None = None) -> None:
@@ -36,19 +41,27 @@ class Group:
         self.sent: Counter[str] = Counter()
         self.calls: Counter[str] = Counter()
         self._store = store
-        self._errands = 0
+        self._tasks = 0  # done by rank 0 alone
 
     def count_anew(self) -> None:
-        """Forget what was sent so far."""
+        """Set `sent` and `calls` back to 0."""
         self.sent.clear()
         self.calls.clear()
 
     def bytes_a_step(self) -> dict[str, float]:
-        """By purpose, the mean over the calls since the counting began."""
+        """Return the mean of `sent` per call, by purpose."""
         return {purpose: sent / self.calls[purpose] for purpose, sent in self.sent.items()}
 
     def sum_(self, tensors: Sequence[Tensor], purpose: str) -> None:
-        """Replace every tensor by its sum over the processes; bit for bit the same on all of them."""
+        """Replace every tensor by its sum over the processes; the result is bit for bit the same on all of them.
+
+        Args:
+            tensors: Of the same shapes and dtypes in every process.
+            purpose: What to count the bytes under.
+
+        Raises:
+            RankGone: Another process died or does not answer.
+        """
         if self.size == 1:
             return
         self.calls[purpose] += 1
@@ -62,14 +75,14 @@ class Group:
                 tensor.detach().copy_(piece.view(tensor.shape))
 
     def average_(self, tensors: Sequence[Tensor], purpose: str) -> None:
-        """Replace every tensor by its mean over the processes; bit for bit the same on all of them."""
+        """Replace every tensor by its mean over the processes; see `sum_`."""
         self.sum_(tensors, purpose)
         if self.size > 1:
             for tensor in tensors:
                 tensor.detach().div_(self.size)
 
     def copy_from_first_(self, tensors: Iterable[Tensor]) -> None:
-        """Give every process the values that rank 0 has."""
+        """Copy the values of rank 0 to every process."""
         for tensor in tensors if self.size > 1 else ():
             value = tensor.detach().contiguous()
             with self._detect_lost_ranks():
@@ -77,7 +90,7 @@ class Group:
             tensor.detach().copy_(value)
 
     def any(self, flag: bool) -> bool:
-        """Whether it holds in any process."""
+        """Tell whether the flag is set in any process."""
         if self.size == 1:
             return flag
         count = torch.tensor(float(flag))
@@ -85,11 +98,19 @@ class Group:
         return bool(count.item())
 
     def wait(self) -> None:
-        """Until all processes have come here."""
+        """Wait until all processes have called this."""
         self.any(False)
 
     def agree(self, what: str, value: str) -> None:
-        """Raise in every process if they do not all have the same value."""
+        """Make sure that all processes have the same value.
+
+        Args:
+            what: The name of the value, for the error.
+            value: What this process has.
+
+        Raises:
+            ValueError: They differ; raised in every process.
+        """
         digest = int.from_bytes(hashlib.sha256(value.encode()).digest()[:4], "big")
         seen = torch.zeros(self.size, dtype=torch.float64)
         seen[self.rank] = digest
@@ -101,32 +122,39 @@ class Group:
             )
 
     def on_rank_zero(self, work: Callable[[], object]) -> None:
-        """Rank 0 does something alone, and the others wait for as long as it takes."""
-        self._errands += 1
-        name = f"errand {self._errands}"
+        """Call a function on rank 0 only; the others wait for as long as it takes.
+
+        Args:
+            work: The function.
+
+        Raises:
+            RankGone: On the other ranks, if rank 0 failed.
+        """
+        self._tasks += 1
+        key = f"task {self._tasks}"
         if self.rank > 0:
-            self._await_errand(name)
+            self._wait_for_rank_zero(key)
             return
         try:
             work()
         except BaseException:
-            self._tell(name, "failed")
+            self._publish(key, "failed")
             raise
-        self._tell(name, "done")
+        self._publish(key, "done")
 
-    def _tell(self, name: str, word: str) -> None:
+    def _publish(self, key: str, status: str) -> None:
         if self._store is not None:
-            self._store.set(name, word)
+            self._store.set(key, status)
 
-    def _await_errand(self, name: str) -> None:
+    def _wait_for_rank_zero(self, key: str) -> None:
         assert self._store is not None
         try:
-            while not self._store.check([name]):
+            while not self._store.check([key]):
                 time.sleep(POLL)
-            word = self._store.get(name)
-        except RuntimeError as error:  # rank 0 may be the one who keeps the store
+            status = self._store.get(key)
+        except RuntimeError as error:  # rank 0 may be the process that runs the store
             raise RankGone(f"Rank 0 of {self.size} is gone ({_reason(error)}).") from error
-        if word != b"done":
+        if status != b"done":
             raise RankGone(f"Rank 0 of {self.size} failed; its own message says why.")
 
     @contextmanager
@@ -134,33 +162,33 @@ class Group:
         try:
             yield
         except RuntimeError as error:
-            missing = self._missing()
-            who = f"Rank {' and rank '.join(map(str, missing))} of {self.size}" if missing else "The connection"
+            lost = self._lost_ranks()
+            who = f"Rank {' and rank '.join(map(str, lost))} of {self.size}" if lost else "The connection"
             raise RankGone(f"{who} is gone ({_reason(error)}).") from error
 
-    def _missing(self) -> list[int]:
-        """Who does not answer. Everybody who notices the loss comes here, and leaves a sign for the others."""
+    def _lost_ranks(self) -> list[int]:
+        """Find out who does not answer. Every rank that notices the loss calls this, and so tells the others."""
         assert self._store is not None
         deadline = time.monotonic() + HEARTBEAT_TIMEOUT
-        missing = [rank for rank in range(self.size) if rank != self.rank]
+        silent = [rank for rank in range(self.size) if rank != self.rank]
         try:
             self._store.set(f"alive {self.rank}", "")
-            while missing and time.monotonic() < deadline:
+            while silent and time.monotonic() < deadline:
                 time.sleep(POLL)
-                missing = [rank for rank in missing if not self._store.check([f"alive {rank}"])]
+                silent = [rank for rank in silent if not self._store.check([f"alive {rank}"])]
         except RuntimeError:
-            return [0]  # who keeps the store
-        return missing
+            return [0]  # the process that runs the store
+        return silent
 
 
 def _reason(error: BaseException) -> str:
-    """What gloo or nccl say, without the place in their source before it and the advice after it."""
+    """The message of gloo or nccl without the line of their source before it and the advice after it."""
     line = str(error).partition("\n")[0]
     return (re.sub(r"^.*\.cc:\d+\] ", "", line).partition(". ")[0])[:200]
 
 
 def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """The tensors in groups of one kind and a limited size, in an order that all processes share."""
+    """Split tensors into groups of one dtype and device and of limited size, in the same order in all processes."""
     bucket: list[Tensor] = []
     kinds = dict.fromkeys((tensor.dtype, tensor.device) for tensor in tensors)
     for kind in kinds:

@@ -1,4 +1,4 @@
-"""How the processes of one search are started and find each other."""
+"""How the processes of one search are started and connected."""
 
 import atexit
 import multiprocessing
@@ -22,25 +22,29 @@ _joined: list[Group] = []
 
 
 def current() -> Group:
-    """The group that this process has joined, or one of its own."""
+    """Return the group that this process has joined, or one of this process alone."""
     return _joined[-1] if _joined else Group()
 
 
 def launched() -> bool:
-    """Whether torchrun, or `spawn`, started this process as one of several."""
+    """Tell whether torchrun, or `spawn`, started this process as one of several."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
 
 
 def restarts() -> int:
-    """How often torchrun has started these processes again."""
+    """Return how often torchrun has restarted these processes."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 @contextmanager
 def joined() -> Iterator[Group]:
-    """Meet the processes that torchrun or `spawn` started beside this one: gloo for the CPU, nccl for CUDA."""
+    """Connect to the other processes that torchrun or `spawn` started: gloo for the CPU, nccl for CUDA.
+
+    Yields:
+        The group.
+    """
     shared, rank, size = next(rendezvous("env://", timeout=PATIENCE))
-    # torchrun may keep its store when it starts everybody again: what the dead left there must not be read.
+    # torchrun may keep its store when it restarts all processes: old entries must not be read.
     store = PrefixStore(f"attempt {restarts()}", shared)
     backend = "gloo"
     if torch.cuda.is_available():
@@ -56,9 +60,18 @@ def joined() -> Iterator[Group]:
 
 
 def spawn(work: Callable[..., object], arguments: tuple[Any, ...], count: int) -> None:
-    """Run work(*arguments) in `count` processes on this machine, as torchrun would; they call `joined`.
+    """Run a function in several processes on this machine, as torchrun would.
 
-    If one of them dies, the others get a few seconds to notice and to say so, and are ended.
+    If one of them dies, the others get a few seconds to report it, and are ended.
+
+    Args:
+        work: The function; it calls `joined`.
+        arguments: Its arguments.
+        count: How many processes to start.
+
+    Raises:
+        RankGone: One of them failed.
+        KeyboardInterrupt: The processes were stopped by a signal.
     """
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     context = multiprocessing.get_context("spawn")
@@ -79,16 +92,18 @@ def spawn(work: Callable[..., object], arguments: tuple[Any, ...], count: int) -
         raise KeyboardInterrupt("The processes were stopped.")
     failed = {rank: process.exitcode for rank, process in enumerate(ranks) if process.exitcode}
     if failed:
-        first = min(failed, key=lambda rank: (failed[rank] or 0, rank))  # who was killed, rather than who noticed
+        first = min(
+            failed, key=lambda rank: (failed[rank] or 0, rank)
+        )  # the one that was killed, not one that reported it
         raise RankGone(f"Rank {first} of {count} ended {_how(failed[first])}, and the others with it.")
 
 
 def _watch(ranks: list[SpawnProcess], signals: StopSignals) -> None:
-    """Until all are done, or one has failed and the others had time to notice. A signal is passed on to them."""
-    told, deadline = False, None
+    """Wait until all are done, or one has failed and the others had time to report it. Pass a signal on to them."""
+    forwarded, deadline = False, None
     while any(process.is_alive() for process in ranks):
-        if signals.requested and not told:
-            told = True
+        if signals.requested and not forwarded:
+            forwarded = True
             for process in ranks:
                 process.terminate()
         if deadline is None and any(process.exitcode for process in ranks):
@@ -99,7 +114,7 @@ def _watch(ranks: list[SpawnProcess], signals: StopSignals) -> None:
 
 
 def _environment(rank: int, size: int, port: int) -> dict[str, str]:
-    """What torchrun tells a process."""
+    """The environment variables that torchrun sets for a process."""
     return {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
@@ -107,7 +122,7 @@ def _environment(rank: int, size: int, port: int) -> dict[str, str]:
         "LOCAL_WORLD_SIZE": str(size),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
-        "TORCHELASTIC_USE_AGENT_STORE": "True",  # the store outlives any rank
+        "TORCHELASTIC_USE_AGENT_STORE": "True",  # the store runs in the parent, so it survives any rank
     }
 
 
@@ -128,14 +143,17 @@ def _begin(
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
-    # Not sys.exit: threads of torch that are still there when the interpreter is taken down may block or abort it.
+    # Not sys.exit: threads of torch that still run while the interpreter shuts down may block or abort it.
     os._exit(code)
 
 
 def die_with(parent: int) -> None:
-    """End this process when its parent does.
+    """End this process when its parent ends.
 
-    A study that was killed may be started again at once: nobody else may still be writing into its folder.
+    A study that was killed may be restarted at once: nobody else may still be writing to its folder.
+
+    Args:
+        parent: The process id of the parent.
     """
 
     def watch() -> None:

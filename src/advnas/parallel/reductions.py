@@ -1,4 +1,4 @@
-"""What the processes of one search tell each other in a step, so that all of them take the same one."""
+"""Averages over the processes of one search, so that all of them take the same step."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from advnas.architecture import Draw
 from advnas.parallel.group import Group
 
-# The purposes that a group counts bytes by; each is one reduction a step.
+# The purposes that a group counts bytes by; each is one reduction per step.
 PRESENCE = "weight step: the loss, and which gradients there are"
 WEIGHTS = "weight step: gradients and running statistics"
 THETA = "architecture step"
@@ -21,27 +21,36 @@ State = dict[str, Tensor]
 def average_weights(
     group: Group, loss: Tensor, parameters: Sequence[nn.Parameter], norms: Sequence[_NormBase]
 ) -> Tensor:
-    """The mean loss; the gradients of the parameters and the norms' running statistics become means in place.
+    """Average the loss, and in place the gradients of the parameters and the running statistics of the norms.
 
-    Only gradients that exist in some process travel: the drawn path's. Where the loss is not finite anywhere,
-    nothing more is sent, as nobody will take the step. Running variances are means of the processes' own, so
-    they leave out how far the means of their minibatches are apart.
+    Only gradients that exist in some process are sent: those of the drawn path. If the loss is not finite in any
+    process, nothing more is sent, as no process will take the step. Running variances are means of the processes'
+    own, so they do not include the variance between the processes' minibatches.
+
+    Args:
+        group: The processes.
+        loss: Of this process's minibatch.
+        parameters: The same in every process.
+        norms: The same in every process.
+
+    Returns:
+        The mean loss.
     """
     if group.size == 1:
         return loss
     exists = [float(parameter.grad is not None) for parameter in parameters]
-    told = torch.tensor([loss.item(), *exists], dtype=torch.float64)
-    group.average_([told], PRESENCE)
-    mean = told[0].to(loss.dtype)
+    means = torch.tensor([loss.item(), *exists], dtype=torch.float64)
+    group.average_([means], PRESENCE)
+    mean = means[0].to(loss.dtype)
     if not mean.isfinite():
         return mean
-    gradients = [_gradient(parameter) for parameter, share in zip(parameters, told[1:], strict=True) if share > 0]
+    gradients = [_gradient(parameter) for parameter, share in zip(parameters, means[1:], strict=True) if share > 0]
     group.average_([*gradients, *_statistics(norms)], WEIGHTS)
     return mean
 
 
 def _gradient(parameter: nn.Parameter) -> Tensor:
-    """Zeros where only other processes have one: their minibatches may have taken another way."""
+    """The gradient, or zeros if only other processes have one: their minibatches may have used other branches."""
     if parameter.grad is None:
         parameter.grad = torch.zeros_like(parameter)
     return parameter.grad
@@ -56,7 +65,17 @@ def _statistics(norms: Sequence[_NormBase]) -> list[Tensor]:
 def average_feedback(
     group: Group, loss: Tensor, slope: Tensor | None, reached: Tensor
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Means of the loss and of the slope [decisions, candidates]; reached: by any process's forward pass."""
+    """Average what an architecture step learned.
+
+    Args:
+        group: The processes.
+        loss: Of this process's minibatch.
+        slope: [decisions, candidates], or None in every process.
+        reached: bool [decisions], by this process's forward pass.
+
+    Returns:
+        Mean loss, mean slope, and the decisions that any process reached.
+    """
     if group.size == 1:
         return loss, slope, reached
     seen = reached.to(loss.dtype)
@@ -66,11 +85,15 @@ def average_feedback(
 
 
 class Estimates(NamedTuple):
-    """What the processes found out together, each with a draw of its own.
+    """Averages over processes that each had their own draw.
 
-    gradient: the mean [decisions, candidates], or None where the strategy gives none. reached: by any draw.
-    losses: [processes]. chosen: one-hot [processes, decisions, candidates]; single: bool [processes], whether a
-    process ran exactly that architecture and not a mixture.
+    Attributes:
+        gradient: The mean [decisions, candidates], or None if the strategy gives none.
+        reached: bool [decisions], by any draw.
+        state: The strategy's state.
+        losses: [processes].
+        chosen: One-hot [processes, decisions, candidates].
+        single: bool [processes], whether a process ran exactly that architecture and not a mixture.
     """
 
     gradient: Tensor | None
@@ -90,9 +113,19 @@ def average_estimates(
     loss: Tensor,
     draw: Draw,
 ) -> Estimates:
-    """Means of the gradient and of what changed in the strategy's state, and who drew what with which loss.
+    """Average the gradient and what changed in the strategy's state; gather draws and losses.
 
-    gradient: rows that this process did not reach count as 0.
+    Args:
+        group: The processes.
+        gradient: [decisions, candidates]; rows that this process did not reach count as 0.
+        reached: bool [decisions], by this process's draw.
+        before: The strategy's state before the step.
+        after: And after it.
+        loss: Of this process's draw.
+        draw: What this process drew.
+
+    Returns:
+        The averages, the same in every process.
     """
     seen, weights = reached.to(loss.dtype), draw.weights.detach()
     drawn = _row(group, torch.cat([loss.reshape(1), loss.new_tensor([draw.one_hot]), weights.argmax(-1).to(loss)]))

@@ -1,1 +1,1 @@
-"""What a run leaves on disk, and how it goes on from there."""
+"""What a run writes to disk: atomic files, journals, checkpoints, locks; and requests to stop."""

@@ -1,33 +1,69 @@
-"""Files that are written whole or not at all, and JSON that is checked when it is read."""
+"""Files that are written completely or not at all, and JSON that is checked when it is read."""
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Write a new version of a file under a temporary name, which becomes the file's when the block ends.
+
+    A reader, or a crash, sees the old content or the new one, never a part. If the block raises, the temporary file
+    is deleted and the old one stays.
+
+    Args:
+        path: The file. Missing folders are made.
+
+    Yields:
+        The temporary file, open for writing.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        _sync_folder(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Replace a file in one step: a reader, or a crash, sees the old content or the new one, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
-    try:
-        with draft.open("wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    with replacing(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
 
 
-def clear_drafts(folder: Path) -> None:
-    """Take away what processes that were killed had begun to write; nobody may be writing there now."""
-    for draft in folder.glob(".*.draft"):
-        draft.unlink()
+def delete_temporary_files(folder: Path) -> None:
+    """Delete temporary files left by killed writers. Nobody may be writing in the folder."""
+    for temporary in folder.glob(".*.tmp"):
+        temporary.unlink(missing_ok=True)  # the processes of a group all do this
+
+
+def is_plain_name(name: object) -> bool:
+    """Tell whether a value that was read is the name of a file in the folder at hand, and of nothing elsewhere."""
+    return isinstance(name, str) and name not in ("", ".", "..") and not set(name) & set("/\\:\0")
 
 
 def parse_json(content: bytes, where: str) -> dict[str, Any]:
-    """A JSON object, or an error that says where it was to be found."""
+    """Parse a JSON object.
+
+    Args:
+        content: The text.
+        where: Where the text was found, for the error.
+
+    Returns:
+        The object.
+
+    Raises:
+        ValueError: The content is not JSON, or no object.
+    """
     start = content[:80].decode(errors="replace")
     try:
         parsed = json.loads(content.decode())
@@ -36,3 +72,14 @@ def parse_json(content: bytes, where: str) -> dict[str, Any]:
     if not isinstance(parsed, dict):
         raise ValueError(f"{where} must hold a JSON object, it holds a {type(parsed).__name__}: {start!r}.")
     return parsed
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make sure that a new name is on the disk, not just the content of its file."""
+    if os.name != "posix":  # Windows opens no folders
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

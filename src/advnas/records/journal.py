@@ -10,36 +10,63 @@ from advnas.records.files import parse_json
 
 
 class Journal:
-    """Append-only JSON lines. A process that dies while writing costs at most the line it was writing."""
+    """Append-only JSON lines. A process that dies while writing costs at most the line it was writing.
+
+    Args:
+        path: The file. A torn last line is cut off.
+        keep: How many of the lines that are there stay, for a run that resumes from before its last ones. All by
+            default.
+
+    Attributes:
+        lines: How many lines the file has.
+    """
 
     def __init__(self, path: Path | str, *, keep: int | None = None) -> None:
-        """keep: how many of the lines that are there, where a run goes on from before its last ones."""
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._cut(keep)
+        self.lines = _truncate(self.path, keep)
         self._file = self.path.open("a", encoding="utf-8")
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Write one line and hand it to the operating system."""
+        """Write one line and pass it to the operating system."""
         self._file.write(json.dumps(record, separators=(",", ":")) + "\n")
         self._file.flush()
+        self.lines += 1
 
     def sync(self) -> None:
         """Wait until the lines are on the disk."""
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """No more lines."""
+        """Close the file."""
         self._file.close()
-
-    def _cut(self, keep: int | None) -> None:
-        """Take away a torn last line, and the lines that are too many."""
-        if self.path.exists():
-            whole = self.path.read_bytes().split(b"\n")[:-1][:keep]
-            os.truncate(self.path, sum(len(line) + 1 for line in whole))
 
 
 def read_journal(path: Path | str) -> Iterator[dict[str, Any]]:
-    """All whole lines of a journal, oldest first; a torn last line is left out."""
-    for number, line in enumerate(Path(path).read_bytes().split(b"\n")[:-1], start=1):
-        yield parse_json(line, f"{path}, line {number}")
+    """Read all complete lines of a journal, oldest first; a torn last line is left out.
+
+    Args:
+        path: The file.
+
+    Yields:
+        A record per line.
+
+    Raises:
+        ValueError: A line is no JSON object; the message gives its number.
+    """
+    for number, line in enumerate(_complete_lines(Path(path)), start=1):
+        yield parse_json(line.removesuffix(b"\n"), f"{path}, line {number}")
+
+
+def _complete_lines(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        yield from (line for line in file if line.endswith(b"\n"))
+
+
+def _truncate(path: Path, keep: int | None) -> int:
+    """Cut off a torn last line and the lines that are too many; how many stay."""
+    if not path.exists():
+        return 0
+    sizes = [len(line) for line in _complete_lines(path)][:keep]
+    os.truncate(path, sum(sizes))
+    return len(sizes)

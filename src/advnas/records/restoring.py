@@ -1,7 +1,9 @@
-"""Put a state that was read from a file into place: it fits and is taken over whole, or nothing is changed."""
+"""Check a state that was read from a file before it is taken over: it fits, or nothing is changed."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -11,33 +13,17 @@ from torch.optim import Optimizer
 State = Mapping[str, Any]
 
 
-def take_over(state: State, *, now: State, put: Callable[[State], object], moved: Callable[[], State]) -> None:
-    """Replace what stands now by a state that is built like it; raise ValueError and leave it as it was if not.
-
-    put: puts a state into place and shares no memory with it. moved: takes a step that may go anywhere and tells
-    the state after it; only that shows what an optimiser keeps. All is checked before anything is put: torch does
-    not look at an optimiser's state, and a fused step reads past the end of a tensor that is too short.
-    """
-    before = copy.deepcopy(now)
+@contextmanager
+def rolled_back_on_failure(put_back: Callable[[], object]) -> Iterator[None]:
+    """Call `put_back` if loading a state fails, and raise ValueError that says why."""
     try:
-        put(before)  # so that the step below does not move `state`, should that be the very state that stands now
-        after = moved()
-        put(before)
-        check_form(state, [before, after, _without_optimizer_states(before)], "state")
-        put(state)
+        yield
+    except ValueError:
+        put_back()
+        raise
     except Exception as error:  # modules, optimisers and generators refuse what they are given in ways of their own
-        put(before)
-        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
-        raise ValueError(kind + " ".join(str(error).split())) from error
-
-
-def _without_optimizer_states(state: Any) -> Any:
-    """As it was before the first step: an earlier state may be gone back to."""
-    if not isinstance(state, Mapping):
-        return state
-    if "param_groups" in state:
-        return {**state, "state": {}}
-    return {key: _without_optimizer_states(value) for key, value in state.items()}
+        put_back()
+        raise ValueError(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
 
 
 def check_form(saved: Any, examples: Sequence[Any], name: str) -> None:
@@ -69,24 +55,69 @@ def check_form(saved: Any, examples: Sequence[Any], name: str) -> None:
         raise ValueError(f"{name} is {_describe(saved)}, and should be {_describe(alike[-1])}")
 
 
-def put_optimizer(optimizer: Optimizer, state: State) -> None:
-    """Load an optimiser's state without sharing its memory; it must speak of the same parameters."""
-    numbers = [group["params"] for group in optimizer.state_dict()["param_groups"]]
-    if [group["params"] for group in state["param_groups"]] != numbers:
-        raise ValueError(f"an optimiser's groups of parameters should be {numbers}")
-    strangers = set(state["state"]) - {number for group in numbers for number in group}
-    if strangers:
-        raise ValueError(f"an optimiser has no parameters {strangers}")
+def check_optimizer(optimizer: Optimizer, saved: Any, name: str, *, whole: bool = True) -> None:
+    """Raise ValueError unless a state speaks of this optimiser's parameters, with tensors of the right kind.
+
+    torch does not look at what it loads into an optimiser, and a fused step reads past the end of a tensor that is
+    too short.
+
+    Args:
+        optimizer: what the state is for.
+        saved: a state_dict of an optimiser.
+        name: how errors speak of it.
+        whole: whether nothing may be missing; a disk store keeps most of it elsewhere.
+    """
+    now = optimizer.state_dict()
+    check_form(saved, [{"state": {}, "param_groups": now["param_groups"]}], name)
+    numbers = [group["params"] for group in now["param_groups"]]
+    if [group["params"] for group in saved["param_groups"]] != numbers:
+        raise ValueError(f"{name}: an optimiser's groups of parameters should be {numbers}")
+    known: dict[Any, tuple[Tensor, State]] = {}
+    for group, own in zip(optimizer.param_groups, numbers, strict=True):
+        example = _kept_for_an_example(type(optimizer), group)
+        known |= {number: (weight, example) for number, weight in zip(own, group["params"], strict=True)}
+    for number, kept in saved["state"].items():
+        if number not in known:
+            raise ValueError(f"{name}: the optimiser has no parameter {number!r}")
+        weight, example = known[number]
+        like = {key: _like(value, weight) for key, value in example.items()} | now["state"].get(number, {})
+        if not whole and isinstance(kept, Mapping):
+            like = {key: value for key, value in like.items() if key in kept}
+        check_form(kept, [like], f"{name}.state.{number}")
+
+
+_EXAMPLE = (2, 3)
+
+
+def _kept_for_an_example(kind: type[Optimizer], group: Mapping[str, Any]) -> State:
+    """What an optimiser of this kind keeps for a parameter, learnt by one step on a small one of its own.
+
+    Empty where such an optimiser cannot be made: then a state is compared with what stands now alone.
+    """
+    takes = inspect.signature(kind).parameters.keys() - {"params"}
+    example = torch.nn.Parameter(torch.ones(_EXAMPLE))
+    example.grad = torch.zeros(_EXAMPLE)
+    try:
+        optimizer = kind(
+            [example], **{key: value for key, value in group.items() if key in takes and key != "params"}
+        )
+        optimizer.step()
+    except Exception:  # whatever somebody's own optimiser needs beyond its group
+        return {}
+    kept = optimizer.state[example]
+    return {
+        key: value for key, value in kept.items() if isinstance(value, Tensor) and value.shape in ((), _EXAMPLE)
+    }
+
+
+def _like(value: Tensor, weight: Tensor) -> Tensor:
+    """The same for another parameter: a tensor shaped like the example is shaped like the parameter."""
+    return weight.detach() if value.shape == _EXAMPLE else value
+
+
+def load_optimizer(optimizer: Optimizer, state: State) -> None:
+    """Load an optimiser's state without sharing its memory."""
     optimizer.load_state_dict(copy.deepcopy(dict(state)))
-
-
-def blank_step(optimizer: Optimizer) -> None:
-    """A step with gradients of zero; weight decay and momentum still move the parameters."""
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    for parameter in parameters:
-        parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
 
 
 def _kind(value: Any) -> object:

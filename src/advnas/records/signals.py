@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as requests."""
+"""Ctrl-C and SIGTERM as requests to stop."""
 
 import signal
 import threading
@@ -6,9 +6,12 @@ from typing import Any, Self
 
 
 class StopSignals:
-    """While this is open, Ctrl-C and SIGTERM ask to stop instead of stopping: whoever works can save first.
+    """Turn Ctrl-C and SIGTERM into a request while the block runs, so that a run can save before it stops.
 
-    A second Ctrl-C interrupts at once. Python lets only the main thread listen; elsewhere nothing is changed.
+    A second Ctrl-C interrupts at once. Only the main thread can handle signals; in others nothing is changed.
+
+    Attributes:
+        requested: Whether a signal came.
     """
 
     def __init__(self) -> None:
@@ -26,7 +29,7 @@ class StopSignals:
             signal.signal(number, handler)
 
     def _request(self, number: int, frame: object) -> None:
-        # Ctrl-C reaches every process of a terminal, and one of them may tell the others again.
+        # Ctrl-C reaches every process of a terminal, and one of them may send SIGTERM to the others.
         if self.requested and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.requested = True

@@ -11,8 +11,6 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from advnas.architecture import Draw
 from advnas.randomness import generator
-from advnas.records.restoring import blank_step
-from advnas.search.memory import saved_bytes
 from advnas.space import SearchSpace
 
 _SAMPLES, _REPEATS = 3, 3  # architectures that are measured, and how often they are timed
@@ -125,8 +123,9 @@ def _weights_of(space: SearchSpace, architecture: dict[str, str]) -> int:
 def _optimizer_factor(make_optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer]) -> float:
     """What an optimiser keeps for a parameter, tried on one of its own."""
     parameter = nn.Parameter(torch.ones(64, 64))
+    parameter.grad = torch.zeros_like(parameter)
     optimizer = make_optimizer([parameter])
-    blank_step(optimizer)
+    optimizer.step()
     state = [value for values in optimizer.state.values() for value in values.values()]
     kept = sum(value.nbytes for value in state if isinstance(value, Tensor) and value.dim())
     return kept / parameter.nbytes
@@ -141,3 +140,20 @@ def available_bytes(device: torch.device) -> int | None:
         return None
     lines = dict(line.split(":") for line in path.read_text(encoding="utf-8").splitlines() if ":" in line)
     return int(lines["MemAvailable"].split()[0]) * 1024 if "MemAvailable" in lines else None
+
+
+def saved_bytes(step: Callable[[], object]) -> int:
+    """Bytes of distinct memory that a step's forward pass keeps for its backward pass, parameters aside."""
+    kept: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        if not tensor.is_leaf or not tensor.requires_grad:
+            # Tensor.data_ptr would turn copies that only happen on a write into real ones.
+            address: int = torch._C._data_address(tensor)  # type: ignore[attr-defined]
+            start = address - int(tensor.storage_offset()) * tensor.itemsize
+            kept[start] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        step()
+    return sum(kept.values())

@@ -1,7 +1,7 @@
-"""Weight stores: where the candidates that are not drawn live.
+"""Weight stores: where the candidates that are not drawn are kept.
 
-`resident`: everything stays on the compute device. `host`: candidates live in host memory and visit the device when
-they are drawn. `disk`: candidates live in a memory-mapped file, and only what recent draws touched is in memory.
+`resident`: everything stays on the compute device. `host`: candidates are in host memory, and copied to the device
+when they are drawn. `disk`: candidates are in a memory-mapped file, and only what recent draws used is in memory.
 A store changes where numbers are, never what they are: results are the same bit for bit.
 """
 
@@ -19,7 +19,19 @@ _BY_NAME: dict[str, Callable[[], Store]] = {"resident": Resident, "host": Host}
 
 
 def make_store(weights: str | Store, memory_budget: int | str | None) -> Store:
-    """What the arguments `weights` and `memory_budget` of a Search ask for."""
+    """Make the store that the arguments of a Search ask for.
+
+    Args:
+        weights: "resident", "host", "disk" or a store object.
+        memory_budget: For "disk", how much of the candidates may be in memory, such as "2GB".
+
+    Returns:
+        The store.
+
+    Raises:
+        ValueError: There is no such store, or the budget does not fit it.
+        TypeError: `weights` is a class instead of an object.
+    """
     if weights == "disk":
         if memory_budget is None:
             raise ValueError(
@@ -30,7 +42,7 @@ def make_store(weights: str | Store, memory_budget: int | str | None) -> Store:
     if memory_budget is not None:
         raise ValueError(
             f"memory_budget is {memory_budget!r} and weights is {weights!r}, but only weights='disk' keeps to a "
-            "budget. Leave memory_budget out; a store object has its own, as in weights=advnas.weights.Disk('2GB')."
+            "budget. Leave memory_budget out; a store object has its own, as in weights=advnas.stores.Disk('2GB')."
         )
     if isinstance(weights, str):
         if weights not in _BY_NAME:

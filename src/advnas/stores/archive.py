@@ -1,31 +1,30 @@
-"""Archive: the units of a disk store beside the checkpoints, written once for every time they change."""
+"""Archive: the candidates of a disk store beside the checkpoints, written once per change."""
 
-import hashlib
-import json
-import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from advnas.records.checkpoints import DamagedCheckpoint
+from advnas.records.files import delete_temporary_files, replacing
 from advnas.stores.candidate_weights import VALUE, CandidateWeights
+from advnas.stores.segments import read_record, write_record
 
 Manifest = dict[str, list[Any]]
-"""Where every unit is: its name -> [file, offset, length, SHA-256]."""
+"""Where every candidate is: its name -> [file, offset, length, SHA-256]."""
 
 
 class Archive:
-    """Segments: files that hold the units which changed between two checkpoints, and are never written again.
+    """Segments: files with the candidates that changed between two checkpoints, which are never written again.
 
-    A checkpoint says by its manifest which unit is in which segment. A segment is whole on the disk before the
+    A checkpoint says by its manifest which candidate is in which segment. A segment is on the disk before the
     checkpoint that needs it is written, and is removed when neither of the last two checkpoints needs it.
 
-    manifest: of the checkpoint that a run goes on from.
+    Args:
+        folder: Where the segments are.
+        manifest: The manifest of the checkpoint that a run resumes from.
     """
 
     def __init__(self, folder: Path, manifest: Manifest | None = None) -> None:
@@ -34,55 +33,55 @@ class Archive:
 
     def write(
         self,
-        units: Iterable[CandidateWeights],
+        candidates: Iterable[CandidateWeights],
         changed: set[str],
         step: int,
         done: Callable[[CandidateWeights], None],
     ) -> Manifest:
-        """Write what the next checkpoint needs and no segment has; returns the manifest of everything."""
+        """Write what the next checkpoint needs and no segment has.
+
+        Args:
+            candidates: All of them.
+            changed: The names of those that changed since the last call.
+            step: For the name of the segment.
+            done: Called with each candidate when it is written.
+
+        Returns:
+            The manifest of all candidates.
+        """
         self._prune()
         known = self._kept[-1] if self._kept else {}
         stale = _mostly_stale(self.folder, known)
-        current = {n: place for n, place in known.items() if n not in changed and place[0] not in stale}
-        missing = [unit for unit in units if unit.name not in current]
+        current = {n: entry for n, entry in known.items() if n not in changed and entry[0] not in stale}
+        missing = [candidate for candidate in candidates if candidate.name not in current]
         manifest = current | (self._write_segment(missing, step, done) if missing else {})
         self._kept = [*self._kept[-1:], manifest]
         return manifest
 
     def _write_segment(
-        self, units: list[CandidateWeights], step: int, done: Callable[[CandidateWeights], None]
+        self, candidates: list[CandidateWeights], step: int, done: Callable[[CandidateWeights], None]
     ) -> Manifest:
-        self.folder.mkdir(parents=True, exist_ok=True)
         path = _unused(self.folder, step)
-        draft = path.with_name(f".{path.name}.{os.getpid()}")
         entries: Manifest = {}
-        try:
-            with draft.open("wb") as file:
-                for unit in units:
-                    entries[unit.name] = [path.name, file.tell(), *_write_unit(file, unit)]
-                    done(unit)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
-        _sync_folder(self.folder)
+        with replacing(path) as file:
+            for candidate in candidates:
+                entries[candidate.name] = [path.name, file.tell(), *write_record(file, candidate)]
+                done(candidate)
         return entries
 
     def _prune(self) -> None:
         """Remove segments that no checkpoint needs. Those of a save that was cut short are among them."""
         if not self._kept:  # nothing is known yet of what is there
             return
-        needed = {place[0] for manifest in self._kept for place in manifest.values()}
+        needed = {entry[0] for manifest in self._kept for entry in manifest.values()}
         for path in self.folder.glob("segment-*.bin"):
             if path.name not in needed:
                 path.unlink()
-        for draft in self.folder.glob(".segment-*"):
-            draft.unlink()
+        delete_temporary_files(self.folder)
 
 
 def _mostly_stale(folder: Path, manifest: Manifest) -> set[str]:
-    """Segments of which less than half is still needed; what is left of them moves on, so that they can go."""
+    """Segments of which less than half is still needed; the rest of them is written again, so that they can go."""
     live: dict[str, int] = defaultdict(int)
     for name, _, length, _ in manifest.values():
         live[name] += length
@@ -90,7 +89,7 @@ def _mostly_stale(folder: Path, manifest: Manifest) -> set[str]:
 
 
 def _unused(folder: Path, step: int) -> Path:
-    """A name that no checkpoint can mean yet: a run that went back may come to a step for the second time."""
+    """A name that no checkpoint can mean yet: a run that resumed may come to a step for the second time."""
     for number in range(1_000_000):
         path = folder / f"segment-{step:09d}-{number}.bin"
         if not path.exists():
@@ -98,82 +97,56 @@ def _unused(folder: Path, step: int) -> Path:
     raise FileExistsError(f"{folder} is full of segments of step {step}. Remove those that no run needs.")
 
 
-def _write_unit(file: BinaryIO, unit: CandidateWeights) -> tuple[int, str]:
-    """The length of a text, JSON that says what comes, the bytes of every tensor; returns length and checksum."""
-    layouts = [[*key, *_layout(offloaded.backing)] for key, offloaded in unit.tensors.items()]
-    header = json.dumps(layouts).encode()
-    digest, length = hashlib.sha256(), 0
-    parts: list[bytes | memoryview] = [len(header).to_bytes(8, "little"), header, *map(_bytes, unit.backings)]
-    for part in parts:
-        digest.update(part)
-        file.write(part)
-        length += len(part)
-    return length, digest.hexdigest()
+def check_candidates(folder: Path, manifest: Manifest, candidates: Iterable[CandidateWeights]) -> None:
+    """Raise where `read_candidates` would, and change nothing.
 
+    Args:
+        folder: Where the segments are.
+        manifest: What `Archive.write` returned, read from a checkpoint.
+        candidates: All of them.
 
-def _layout(tensor: Tensor) -> list[Any]:
-    return [str(tensor.dtype).removeprefix("torch."), list(tensor.shape), list(tensor.stride())]
-
-
-def _bytes(tensor: Tensor) -> memoryview:
-    """The memory of a dense tensor, in the order in which it lies there."""
-    flat = tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
-    return memoryview(flat.numpy())  # type: ignore[arg-type]
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make sure that a new name is on the disk, not just the content of its file."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def read_units(
-    folder: Path, manifest: Manifest, units: list[CandidateWeights], optimizer: Optimizer
-) -> Iterator[CandidateWeights]:
-    """Read the weights and the optimiser state of one unit after the other."""
-    different = set(manifest) ^ {unit.name for unit in units}
+    Raises:
+        DamagedCheckpoint: A record is missing or not what was written.
+        ValueError: Manifest or records are of another network.
+    """
+    candidates = list(candidates)
+    different = set(manifest) ^ {candidate.name for candidate in candidates}
     if different:
         raise ValueError(
-            f"The checkpoint is of another network: they differ in {', '.join(sorted(different))}. Make the model "
-            "as it was made when the search began."
+            f"The checkpoint is of another network: they differ in {', '.join(sorted(map(str, different)))}. Make "
+            "the model as it was made when the search began."
         )
-    for unit in units:
-        _read_unit(_read_record(folder, unit.name, *manifest[unit.name]), unit, optimizer)
-        yield unit
+    for candidate in candidates:
+        read_record(folder, manifest[candidate.name], candidate)
 
 
-def _read_record(folder: Path, unit: str, name: str, offset: int, length: int, checksum: str) -> memoryview:
-    record = bytearray(length)
-    try:
-        with (folder / name).open("rb") as file:
-            file.seek(offset)
-            file.readinto(record)
-    except FileNotFoundError:
-        raise DamagedCheckpoint(f"{folder / name} is missing; the checkpoint needs it for {unit!r}.") from None
-    if hashlib.sha256(record).hexdigest() != checksum:
-        raise DamagedCheckpoint(f"{folder / name} is damaged: the checksum of {unit!r} does not fit.")
-    return memoryview(record)
+def read_candidates(
+    folder: Path, manifest: Manifest, candidates: Iterable[CandidateWeights], optimizer: Optimizer
+) -> Iterator[CandidateWeights]:
+    """Load weights and optimiser state, one candidate at a time.
+
+    Args:
+        folder: Where the segments are.
+        manifest: One that `check_candidates` accepts.
+        candidates: All of them.
+        optimizer: Of their weights.
+
+    Yields:
+        Each candidate when it is loaded.
+    """
+    for candidate in candidates:
+        for name, key, saved in read_record(folder, manifest[candidate.name], candidate):
+            parameter = candidate.parameters[name]
+            if key == VALUE:
+                parameter.data.copy_(saved)
+            else:
+                optimizer.state[parameter][key] = saved.to(parameter.device)
+        yield candidate
 
 
-def _read_unit(record: memoryview, unit: CandidateWeights, optimizer: Optimizer) -> None:
-    start = int.from_bytes(record[:8], "little") + 8
-    for name, key, dtype, shape, stride in json.loads(bytes(record[8:start])):
-        saved = torch.empty_strided(shape, stride, dtype=getattr(torch, dtype))
-        _bytes(saved)[:] = record[start : start + saved.nbytes]
-        start += saved.nbytes
-        parameter = unit.parameters[name]
-        if key == VALUE:
-            parameter.data.copy_(saved)
-        else:
-            optimizer.state[parameter][key] = saved.to(parameter.device)
-
-
-def without(weights: Mapping[str, Any], units: Iterable[CandidateWeights]) -> dict[str, Any]:
-    """The weights' part of a search's state, less what is in the backings of units."""
-    backings = {backing.data_ptr() for unit in units for backing in unit.backings}
+def without(weights: Mapping[str, Any], candidates: Iterable[CandidateWeights]) -> dict[str, Any]:
+    """Leave out of the weights' part of a search's state what is in the backings of candidates."""
+    backings = {backing.data_ptr() for candidate in candidates for backing in candidate.backings}
 
     def others(values: Mapping[str, Any]) -> dict[str, Any]:
         return {k: v for k, v in values.items() if not (isinstance(v, Tensor) and v.data_ptr() in backings)}

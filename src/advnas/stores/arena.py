@@ -12,14 +12,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-_ALIGNMENT = 64  # that of torch's own memory, which vectorised kernels like
+_ALIGNMENT = 64  # that of torch's own memory, which vectorised kernels need to be fast
 _NEIGHBOURHOOD = 2**16  # bytes that Linux maps at once around a page that is read
 _SMALLEST, _LARGEST = 2**22, 2**30  # sizes of mappings; each is as large as all before it, so there are few
 
 
 @dataclass
 class _Mapping:
-    """A stretch of the file in memory, filled from its start."""
+    """A part of the file in memory, filled from its start."""
 
     pages: mmap.mmap
     address: int
@@ -31,12 +31,13 @@ class _Mapping:
 
 
 class Arena:
-    """A file that grows as tensors are placed in it. Its pages come into memory when they are touched.
+    """A file that grows as tensors are placed in it. Its pages are read into memory when they are used.
 
-    The file has no name: it is gone when the process is, however that ends. A process that lets go of pages loses
-    nothing; the kernel writes them to the file, and keeps a copy for as long as nobody else needs the memory.
+    The file has no name: the kernel deletes it when the process ends, however that happens. Releasing pages loses
+    nothing: the kernel writes them to the file, and keeps a copy for as long as nobody else needs the memory.
 
-    folder: on a disk with enough room, None for the system's temporary folder.
+    Args:
+        folder: On a disk with enough room; None for the system's temporary folder.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -48,33 +49,33 @@ class Arena:
         self._last: _Mapping | None = None
 
     def place(self, tensor: Tensor) -> Tensor:
-        """A tensor in the file with the same values and layout; its storage is its own and no larger than it."""
+        """Copy a tensor into the file, with its layout, and into a storage of exactly its size."""
         memory = self._allocate(tensor.nbytes)
         return memory.view(tensor.dtype).as_strided(tensor.shape, tensor.stride()).copy_(tensor)
 
     def holds(self, tensor: Tensor) -> bool:
-        """Whether a tensor lives here."""
+        """Tell whether a tensor is in the file."""
         return tensor.device.type == "cpu" and self._find(tensor.data_ptr()) is not None
 
     def fetch(self, tensors: Iterable[Tensor]) -> None:
-        """Start reading tensors from the file, where they are not in memory; does not wait for it."""
+        """Start reading those tensors that are not in memory, without waiting for them."""
         self._advise(_ranges(tensors, mmap.PAGESIZE), mmap.MADV_WILLNEED)
 
     def footprint(self, tensors: Iterable[Tensor]) -> int:
-        """How much memory tensors may take up while they are in use: their pages, and what is mapped with these."""
+        """Return the memory that tensors may need in use: their pages, and those mapped together with them."""
         return sum(end - start for start, end in _ranges(tensors, _NEIGHBOURHOOD))
 
     def release(self, tensors: Iterable[Tensor]) -> None:
-        """Let go of the pages of some tensors, and of those that were mapped with them."""
+        """Release the pages of tensors, and those mapped together with them."""
         self._advise(_ranges(tensors, _NEIGHBOURHOOD), mmap.MADV_DONTNEED)
 
     def release_all(self) -> None:
-        """Let go of all pages."""
+        """Release all pages."""
         for mapping in self._mappings:
             mapping.pages.madvise(mmap.MADV_DONTNEED)
 
     def drop(self) -> None:
-        """Let go of all pages, write them to the disk, and ask the kernel to keep no copies either."""
+        """Release all pages, write them to the disk, and ask the kernel to keep no copies either."""
         self.release_all()
         os.fsync(self._file)
         if hasattr(os, "posix_fadvise"):
@@ -93,7 +94,7 @@ class Arena:
         length = -(-length // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
         _reserve(self._file, self._size, length)
         pages = mmap.mmap(self._file, length, offset=self._size)
-        pages.madvise(mmap.MADV_RANDOM)  # or the kernel brings in the candidates around the drawn one
+        pages.madvise(mmap.MADV_RANDOM)  # otherwise the kernel also reads the candidates around the drawn one
         address = torch.frombuffer(pages, dtype=torch.uint8, count=1).data_ptr()
         mapping = _Mapping(pages, address)
         self._mappings = sorted([*self._mappings, mapping], key=lambda one: one.address)
@@ -122,7 +123,7 @@ def _reserve(file: int, start: int, length: int) -> None:
 
 
 def _ranges(tensors: Iterable[Tensor], grain: int) -> Iterator[tuple[int, int]]:
-    """The addresses of all grains that hold a part of a tensor, neighbours joined."""
+    """The addresses of all blocks of `grain` bytes that hold a part of a tensor, adjacent ones joined."""
     spans = sorted(
         (tensor.data_ptr() // grain * grain, -(-(tensor.data_ptr() + tensor.nbytes) // grain) * grain)
         for tensor in tensors

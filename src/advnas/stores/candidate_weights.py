@@ -1,4 +1,4 @@
-"""AllCandidateWeights: what travels together, and how a tensor leaves its backing and returns."""
+"""CandidateWeights: what is loaded together, and how a tensor is loaded from its backing and written back."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,73 +21,76 @@ VALUE = ""
 
 @dataclass
 class OffloadedTensor:
-    """A tensor that everybody knows by this very object, and the memory where its numbers live between steps."""
+    """A tensor that model and optimiser refer to, and the memory where its numbers are between the steps."""
 
     tensor: Tensor
     backing: Tensor
 
     def load(self, device: torch.device) -> None:
-        """Go to a device. From pinned memory this does not wait for the copy; the device keeps the order."""
+        """Copy the numbers to a device. From pinned memory this does not wait; the device keeps the order."""
         self.tensor.data = self.backing.to(device, copy=True, non_blocking=True)
 
     def write_back(self) -> None:
-        """Bring the numbers back, changed or not."""
+        """Copy the numbers to the backing, changed or not."""
         self.backing.copy_(self.tensor.data)
         self.tensor.data = self.backing
 
     def discard(self) -> None:
-        """Drop the copy: nothing has changed."""
+        """Drop the copy on the device: nothing has changed."""
         self.tensor.data = self.backing
 
 
 @dataclass
 class CandidateWeights:
-    """One candidate of one decision, in all the tied choices; a nested choice's candidates are units of their own.
+    """The weights of one candidate of one decision, in all tied choices, without those of nested candidates.
 
-    parameters: by their names in the model. tensors: by parameter and by VALUE or the optimiser's own key.
+    Attributes:
+        name: Decision and candidate.
+        parameters: By their names in the model.
+        tensors: By parameter and by VALUE or the optimiser's own key.
+        bytes: The size of all tensors.
+        loaded: Whether it is in use.
     """
 
     name: str
     parameters: dict[str, nn.Parameter]
     tensors: dict[tuple[str, str], OffloadedTensor] = field(default_factory=dict)
     bytes: int = 0
-    away: bool = False
+    loaded: bool = False
 
     @property
     def backings(self) -> list[Tensor]:
-        """Where its numbers are."""
+        """Where the numbers are between the steps."""
         return [offloaded.backing for offloaded in self.tensors.values()]
 
     def sync(self, optimizer: Optimizer, place: Place) -> None:
         """Give a backing to whatever has none: the parameters, and state that the optimiser has just made."""
         tensors = dict(self._tensors(optimizer))
-        gone = self.tensors.keys() - tensors.keys()  # the optimiser was set back to before it had this state
-        for key in gone:
+        obsolete = self.tensors.keys() - tensors.keys()  # the optimiser was set back to before it had this state
+        for key in obsolete:
             del self.tensors[key]
-        strangers = [key for key, tensor in tensors.items() if not self._knows(key, tensor)]
-        for key in strangers:
-            self._take_in(key, tensors[key], place)
-        if gone or strangers:
+        new = [key for key, tensor in tensors.items() if not self._has(key, tensor)]
+        for key in new:
+            self._offload(key, tensors[key], place)
+        if obsolete or new:
             self.bytes = sum(backing.nbytes for backing in self.backings)
 
     def _tensors(self, optimizer: Optimizer) -> Iterator[tuple[tuple[str, str], Tensor]]:
         for name, parameter in self.parameters.items():
             yield (name, VALUE), parameter
             for key, value in optimizer.state.get(parameter, {}).items():
-                # Step counters are too small to travel, and optimisers are particular about where they are.
-                if isinstance(value, Tensor) and value.dim() > 0:
+                # Step counters and factored moments are small, and only the optimiser knows where they must be.
+                if isinstance(value, Tensor) and value.dim() > 0 and value.shape == parameter.shape:
                     yield (name, key), value
 
-    def _knows(self, key: tuple[str, str], tensor: Tensor) -> bool:
-        """Whether a tensor is at backing. One that was replaced, or converted by model.to(...), is not."""
+    def _has(self, key: tuple[str, str], tensor: Tensor) -> bool:
+        """Whether a tensor is in its backing. One that was replaced, or converted by model.to(...), is not."""
         known = self.tensors.get(key)
         return known is not None and known.tensor is tensor and tensor.data_ptr() == known.backing.data_ptr()
 
-    def _take_in(self, key: tuple[str, str], tensor: Tensor, place: Place) -> None:
+    def _offload(self, key: tuple[str, str], tensor: Tensor, place: Place) -> None:
         known = self.tensors.pop(key, None)
-        if known is not None and _alike(
-            known.backing, tensor
-        ):  # an optimiser that makes its state anew in every step
+        if known is not None and _alike(known.backing, tensor):  # an optimiser that makes new state in every step
             backing = known.backing.copy_(tensor.data)
         elif _is_dense(tensor):
             backing = place(tensor.data)
@@ -108,26 +111,40 @@ def _is_dense(tensor: Tensor) -> bool:
 
 
 def find_candidate_weights(space: SearchSpace) -> dict[tuple[int, ...], CandidateWeights]:
-    """The units of a space by (decision, candidate).
+    """Find the weights of the candidates of a space.
 
-    Weights that more than one candidate uses, or that share their memory with anything else, belong to no unit
+    Weights that more than one candidate uses, or that share their memory with anything else, belong to no candidate
     and stay on the compute device, as buffers do.
+
+    Args:
+        space: The space.
+
+    Returns:
+        The weights by (decision, candidate).
     """
     names = {parameter: name for name, parameter in space.model.named_parameters()}
     users = Counter(_storage(buffer) for buffer in space.model.buffers())
     for holding in (space.shared, *space.owned.values()):
         users.update(_storage(weight) for weight in dict.fromkeys(holding.weights))
-    units: dict[tuple[int, ...], CandidateWeights] = {}
+    found: dict[tuple[int, ...], CandidateWeights] = {}
     for (row, column), holding in space.owned.items():
         decision = space.decisions[row]
         own = [w for w in dict.fromkeys(holding.weights) if _is_dense(w) and users[_storage(w)] == 1]
         name = f"{row}.{column} {decision.name} {decision.operations[column]}"
-        units[row, column] = CandidateWeights(name, {names[weight]: weight for weight in own})
-    return units
+        found[row, column] = CandidateWeights(name, {names[weight]: weight for weight in own})
+    return found
 
 
 def load_shared_weights(space: SearchSpace, weights: Mapping[str, Tensor]) -> None:
-    """Load a state_dict of the model in which the weights of candidates may be missing, but nothing else."""
+    """Load a state_dict of the model in which the weights of candidates may be missing, but nothing else.
+
+    Args:
+        space: The space.
+        weights: The state_dict.
+
+    Raises:
+        ValueError: It is of another model.
+    """
     loaded = space.model.load_state_dict(weights, strict=False)
     owned = {weight for holding in space.owned.values() for weight in holding.weights}
     names = {name for name, weight in space.model.named_parameters(remove_duplicate=False) if weight in owned}
@@ -144,55 +161,63 @@ def _storage(tensor: Tensor) -> int:
 
 
 def check_unused(store: object) -> None:
-    """A store knows the units of one search."""
-    if hasattr(store, "_units"):
+    """Raise ValueError if a store has the candidates of a search already."""
+    if hasattr(store, "_candidates"):
         raise ValueError(
-            f"This {type(store).__name__} store already keeps the candidates of a search. Make a new one for every "
+            f"This {type(store).__name__} store already keeps the candidates of a search. Make a new one per "
             "search."
         )
 
 
 class AllCandidateWeights:
-    """All units of a search, at backing between the steps."""
+    """All candidates of a search; their weights are in the backings between the steps."""
 
     def __init__(self, space: SearchSpace, optimizer: Optimizer, place: Place) -> None:
-        self._units, self._optimizer, self._place = find_candidate_weights(space), optimizer, place
+        self._candidates, self._optimizer, self._place = find_candidate_weights(space), optimizer, place
 
     def __iter__(self) -> Iterator[CandidateWeights]:
-        return iter(self._units.values())
+        return iter(self._candidates.values())
 
     def of(self, draw: Draw) -> list[CandidateWeights]:
-        """The units that a draw runs, in the order of the network, without those that are away already."""
-        units = (self._units[row, column] for row, column in draw.active.nonzero().tolist())
-        return [unit for unit in units if not unit.away]
+        """Find the candidates that a draw runs, in the order of the network, without those already loaded."""
+        drawn = (self._candidates[row, column] for row, column in draw.active.nonzero().tolist())
+        return [candidate for candidate in drawn if not candidate.loaded]
 
-    def sync(self, units: Iterable[CandidateWeights]) -> None:
+    def sync(self, candidates: Iterable[CandidateWeights]) -> None:
         """Give a backing to whatever has none yet."""
-        for unit in units:
-            unit.sync(self._optimizer, self._place)
+        for candidate in candidates:
+            candidate.sync(self._optimizer, self._place)
 
     def move_rest(
         self, space: SearchSpace, device: torch.device, must_leave: Callable[[Tensor], bool] = lambda _: False
     ) -> None:
-        """Move what belongs to no unit to the compute device, unless it is there already.
+        """Move what belongs to no candidate to the compute device, unless it is there already.
 
-        must_leave: tells what may not stay where it is even then.
+        Args:
+            space: The space.
+            device: The compute device.
+            must_leave: Tells what may not stay where it is even then.
         """
-        travelling = {id(parameter) for unit in self for parameter in unit.parameters.values()}
+        offloaded = {id(parameter) for candidate in self for parameter in candidate.parameters.values()}
         for tensor in (*space.model.parameters(), *space.model.buffers()):
-            if id(tensor) not in travelling:
+            if id(tensor) not in offloaded:
                 tensor.data = tensor.data.to(device, copy=must_leave(tensor))
 
     @contextmanager
-    def away(self, units: list[CandidateWeights], device: torch.device | None, *, training: bool) -> Iterator[None]:
-        """While this is open the units are on a device; on None they can be used where they live.
+    def loaded(
+        self, candidates: list[CandidateWeights], device: torch.device | None, *, training: bool
+    ) -> Iterator[None]:
+        """Keep candidates on a device while the block runs.
 
-        The optimiser's state goes with them only where it is needed, and only what may have changed is copied back.
+        Args:
+            candidates: Those that `of` found.
+            device: The device, or None if they can be used in their backings.
+            training: Load the optimiser's state too, and write everything back at the end.
         """
-        self.sync(units)
-        tensors = [] if device is None else list(_offloaded(units, training))
-        for unit in units:
-            unit.away = True
+        self.sync(candidates)
+        tensors = [] if device is None else list(_offloaded(candidates, training))
+        for candidate in candidates:
+            candidate.loaded = True
         try:
             for offloaded in tensors:
                 offloaded.load(device)  # type: ignore[arg-type]
@@ -200,14 +225,14 @@ class AllCandidateWeights:
         finally:
             for offloaded in tensors:
                 offloaded.write_back() if training else offloaded.discard()
-            for unit in units:
-                unit.away = False
+            for candidate in candidates:
+                candidate.loaded = False
             if training:
-                self.sync(units)
+                self.sync(candidates)
 
 
-def _offloaded(units: list[CandidateWeights], training: bool) -> Iterator[OffloadedTensor]:
-    for unit in units:
-        for (_, key), offloaded in unit.tensors.items():
+def _offloaded(candidates: list[CandidateWeights], training: bool) -> Iterator[OffloadedTensor]:
+    for candidate in candidates:
+        for (_, key), offloaded in candidate.tensors.items():
             if training or key == VALUE:
                 yield offloaded

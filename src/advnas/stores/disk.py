@@ -1,4 +1,4 @@
-"""Disk: candidates live in a memory-mapped file; only what recent draws touched is in memory."""
+"""Disk: candidates are in a memory-mapped file; only what recent draws used is in memory."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from advnas.architecture import Draw
 from advnas.arguments import format_size, parse_size
 from advnas.space import SearchSpace
-from advnas.stores.archive import Archive, Manifest, read_units, without
+from advnas.stores.archive import Archive, Manifest, check_candidates, read_candidates, without
 from advnas.stores.arena import Arena
 from advnas.stores.candidate_weights import AllCandidateWeights, CandidateWeights, check_unused
 
@@ -30,10 +30,11 @@ class Disk:
             model = Net()
         search = advnas.Search(model, weights=store)
 
-    budget: how much of the candidates' weights and optimiser state may be in memory, counted in stretches of 64 KB
-        as the kernel maps them. The shared weights, the gradients of one draw and the activations come on top.
-    folder: where the scratch file is; the system's temporary folder by default. Take care that it is on a disk.
-    device: where to compute; where the model is, by default.
+    Args:
+        budget: How much of the candidates' weights and optimiser state may be in memory, counted in blocks of 64 KB
+            as the kernel maps them. The shared weights, the gradients of one draw and the activations need more.
+        folder: Where the scratch file is; the system's temporary folder by default. Make sure that it is on a disk.
+        device: Where to compute; where the model is, by default.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Disk:
 
     @contextmanager
     def building(self) -> Iterator[None]:
-        """Modules that are made while this is open have their weights in the file from the start.
+        """Put the weights of modules that are made in the block into the file from the start.
 
         They get the numbers that they would have got otherwise.
         """
@@ -80,31 +81,32 @@ class Disk:
         """Move the candidates into the file, one by one, and the rest to the device."""
         check_unused(self)
         compute = torch.device(self._device or space.device)
-        self._elsewhere = None if compute.type == "cpu" else compute
+        self._other_device = None if compute.type == "cpu" else compute
         self._optimizer = optimizer
-        self._units = AllCandidateWeights(space, optimizer, self._home)
+        self._candidates = AllCandidateWeights(space, optimizer, self._place)
         self.sync()
-        self._units.move_rest(space, compute, must_leave=self._arena.holds)
+        self._candidates.move_rest(space, compute, must_leave=self._arena.holds)
         self.release()
 
-    def _home(self, tensor: Tensor) -> Tensor:
+    def _place(self, tensor: Tensor) -> Tensor:
         return tensor if self._arena.holds(tensor) else self._arena.place(tensor)
 
     @contextmanager
     def loaded(self, draw: Draw, *, training: bool) -> Iterator[None]:
-        """The candidates of the draw are in memory, and those that had to make room for them are not."""
-        units = self._units.of(draw)
-        self._fetch(units)
+        """Keep the candidates of the draw in memory while the block runs; others leave if there is no room."""
+        candidates = self._candidates.of(draw)
+        self._fetch(candidates)
         if training:
-            self._changed.update(unit.name for unit in units)
-        with self._units.away(units, self._elsewhere, training=training):
+            self._changed.update(candidate.name for candidate in candidates)
+        with self._candidates.loaded(candidates, self._other_device, training=training):
             yield
         self._make_room(0)  # the optimiser may have made new state
 
     def release(self, *, cached: bool = True) -> None:
-        """Let all candidates leave memory, after something has read them all: they return when they are used.
+        """Remove all candidates from memory, after something has read them all; they are read when they are used.
 
-        cached: whether the kernel may keep what it has of the file; else the next draw is read from the disk.
+        Args:
+            cached: Whether the kernel may keep what it has of the file; else the next draw is read from the disk.
         """
         self._recent.clear()
         if cached:
@@ -114,61 +116,65 @@ class Disk:
 
     def sync(self) -> None:
         """Move new optimiser state into the file; whatever is there may have changed."""
-        for unit in self._units:
-            self._take_in(unit)
-            self._changed.add(unit.name)
+        for candidate in self._candidates:
+            self._sync(candidate)
+            self._changed.add(candidate.name)
 
-    def _take_in(self, unit: CandidateWeights) -> None:
-        self._units.sync([unit])
-        self._recent[unit.name] = self._recent.pop(unit.name, unit)
+    def _sync(self, candidate: CandidateWeights) -> None:
+        self._candidates.sync([candidate])
+        self._recent[candidate.name] = self._recent.pop(candidate.name, candidate)
         self._make_room(0)
 
-    def _fetch(self, units: list[CandidateWeights]) -> None:
-        size = sum(map(self._footprint, units))
+    def _fetch(self, candidates: list[CandidateWeights]) -> None:
+        size = sum(map(self._footprint, candidates))
         if size > self.budget:
             raise ValueError(
                 f"One draw needs {format_size(size)} of the candidates' weights and optimiser state, and "
-                f"memory_budget is {format_size(self.budget)}. Give more, or take a strategy that runs fewer "
+                f"memory_budget is {format_size(self.budget)}. Give more, or use a strategy that runs fewer "
                 "candidates at a time."
             )
-        absent = [unit for unit in units if self._recent.pop(unit.name, None) is None]
+        absent = [candidate for candidate in candidates if self._recent.pop(candidate.name, None) is None]
         self._make_room(size)
-        self._recent |= {unit.name: unit for unit in units}
-        self._arena.fetch(backing for unit in absent for backing in unit.backings)
+        self._recent |= {candidate.name: candidate for candidate in candidates}
+        self._arena.fetch(backing for candidate in absent for backing in candidate.backings)
 
     def _make_room(self, size: int) -> None:
-        """Let go of units until so many bytes can come in; never of those that are in use."""
+        """Remove candidates from memory until so many bytes are free; never those that are in use."""
         held = sum(map(self._footprint, self._recent.values()))
-        for name, unit in list(self._recent.items()):
+        for name, candidate in list(self._recent.items()):
             if held + size <= self.budget:
                 return
-            if not unit.away:
-                self._arena.release(unit.backings)
+            if not candidate.loaded:
+                self._arena.release(candidate.backings)
                 held -= self._footprint(self._recent.pop(name))
 
-    def _footprint(self, unit: CandidateWeights) -> int:
-        """Looked up by name and size: it changes only when the optimiser makes new state."""
-        key = unit.name, unit.bytes
+    def _footprint(self, candidate: CandidateWeights) -> int:
+        """Look the memory up by name and size: it changes only when the optimiser makes new state."""
+        key = candidate.name, candidate.bytes
         if key not in self._footprints:
-            self._footprints[key] = self._arena.footprint(unit.backings)
+            self._footprints[key] = self._arena.footprint(candidate.backings)
         return self._footprints[key]
 
     def pack(self, weights: Mapping[str, Any], folder: Path, step: int) -> dict[str, Any]:
-        """Write the units that have changed since the last checkpoint into a file of their own."""
+        """Write the candidates that have changed since the last checkpoint into a new segment."""
         if self._archive is None or self._archive.folder != folder:
             self._archive = Archive(folder)
-        self._units.sync(self._units)
-        manifest = self._archive.write(self._units, self._changed, step, self._after_use)
+        self._candidates.sync(self._candidates)
+        manifest = self._archive.write(self._candidates, self._changed, step, self._after_use)
         self._changed.clear()
-        return {**without(weights, self._units), "units": manifest}
+        return {**without(weights, self._candidates), "units": manifest}
+
+    def check(self, manifest: Manifest, folder: Path) -> None:
+        """Check the segments of a checkpoint."""
+        check_candidates(folder, manifest, self._candidates)
 
     def unpack(self, manifest: Manifest, folder: Path) -> None:
-        """Read units back into the file, within the budget."""
-        for unit in read_units(folder, manifest, list(self._units), self._optimizer):
-            self._take_in(unit)
+        """Load segments into the scratch file, within the budget."""
+        for candidate in read_candidates(folder, manifest, self._candidates, self._optimizer):
+            self._sync(candidate)
         self._archive = Archive(folder, manifest)
         self._changed.clear()
 
-    def _after_use(self, unit: CandidateWeights) -> None:
-        if unit.name not in self._recent:
-            self._arena.release(unit.backings)
+    def _after_use(self, candidate: CandidateWeights) -> None:
+        if candidate.name not in self._recent:
+            self._arena.release(candidate.backings)

@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 
 from advnas.architecture import Draw
 from advnas.space import SearchSpace
-from advnas.stores.archive import Manifest, read_units
+from advnas.stores.archive import Manifest, check_candidates, read_candidates
 from advnas.stores.candidate_weights import CandidateWeights, find_candidate_weights
 
 
@@ -17,47 +17,73 @@ class Store(Protocol):
     """Keeps the weights of the candidates, and the optimiser's state of these weights, between the steps."""
 
     def attach(self, space: SearchSpace, optimizer: Optimizer) -> None:
-        """Take the candidates of a space in; done once, when a Search is made."""
+        """Take over the candidates of a space; called once, when a Search is made."""
 
     def loaded(self, draw: Draw, *, training: bool) -> AbstractContextManager[None]:
-        """While this is open, the active candidates of a draw are on the compute device.
+        """Keep the active candidates of a draw on the compute device while the block runs.
 
-        training: their weights may change, and the optimiser's state is needed too. May be entered again inside.
+        Args:
+            draw: What will run. The block may be entered again inside.
+            training: Their weights may change, and the optimiser's state is needed too.
         """
 
     def sync(self) -> None:
-        """Take in what has changed outside a step: weights and optimiser state that were loaded."""
+        """Take over what has changed outside a step: weights and optimiser state that were loaded."""
 
     def pack(self, weights: Mapping[str, Any], folder: Path, step: int) -> dict[str, Any]:
-        """Make the weights' part of a search's state small enough to be saved whole.
+        """Make the weights' part of a search's state small enough to be saved in one file.
 
-        What is left out is in files of `folder` when this returns, and in a manifest under "units".
+        Args:
+            weights: The weights' part of a search's state.
+            folder: Where to write what is left out of it.
+            step: Orders the calls.
+
+        Returns:
+            The state; a manifest of the files written to `folder` is under "units".
+        """
+
+    def check(self, manifest: Manifest, folder: Path) -> None:
+        """Check what some store's `pack` left out, and change nothing.
+
+        Args:
+            manifest: What `pack` returned under "units".
+            folder: What `pack` was given.
+
+        Raises:
+            DamagedCheckpoint: A file is missing or not what was written.
+            ValueError: The files are of another network.
         """
 
     def unpack(self, manifest: Manifest, folder: Path) -> None:
-        """Load what some store's `pack` left out."""
+        """Load what some store's `pack` left out, after `check` has accepted it."""
 
 
 class Resident:
     """Everything stays on the compute device."""
 
     def attach(self, space: SearchSpace, optimizer: Optimizer) -> None:
-        """Nothing moves."""
+        """Move nothing."""
         self._space, self._optimizer = space, optimizer
 
     def loaded(self, draw: Draw, *, training: bool) -> AbstractContextManager[None]:
-        """It is there already."""
+        """Do nothing: they are there already."""
         return nullcontext()
 
     def sync(self) -> None:
-        """Nothing moves."""
+        """Move nothing."""
 
     def pack(self, weights: Mapping[str, Any], folder: Path, step: int) -> dict[str, Any]:
-        """Everything, in one piece."""
+        """Return everything."""
         return dict(weights)
 
+    def check(self, manifest: Manifest, folder: Path) -> None:
+        """Check the segments of a disk store."""
+        check_candidates(folder, manifest, self._candidates())
+
     def unpack(self, manifest: Manifest, folder: Path) -> None:
-        """Read the units of a disk store into ordinary memory."""
-        units: list[CandidateWeights] = list(find_candidate_weights(self._space).values())
-        for _ in read_units(folder, manifest, units, self._optimizer):
+        """Load the segments of a disk store into ordinary memory."""
+        for _ in read_candidates(folder, manifest, self._candidates(), self._optimizer):
             pass
+
+    def _candidates(self) -> list[CandidateWeights]:
+        return list(find_candidate_weights(self._space).values())

@@ -26,6 +26,7 @@ __all__ = [
     "baselines",
     "for_task",
     "get",
+    "name_of",
     "names",
     "options",
 ]
@@ -92,6 +93,12 @@ def strategy_type(name: str) -> type[Strategy]:
         raise ValueError(
             f"There is no strategy {name!r}{did_you_mean(name, names())}. Choose one of {', '.join(names())}."
         ) from None
+
+
+def name_of(strategy: Strategy) -> str:
+    """Return the name that a strategy has here; that of its class, if it is somebody's own."""
+    known = (name for name, kind in _STRATEGIES.items() if kind is type(strategy))
+    return next(known, type(strategy).__name__)
 
 
 def options(name: str) -> dict[str, Any]:

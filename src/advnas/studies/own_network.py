@@ -19,12 +19,12 @@ from advnas.architecture import Architecture
 from advnas.arguments import check_count, nearest
 from advnas.parallel.launch import current
 from advnas.randomness import seed_of
-from advnas.records.checkpoints import load_checkpoint, save_checkpoint
+from advnas.records.checkpoints import load_state, save_state
 from advnas.records.restoring import check_form
 from advnas.retrain import retrain
 from advnas.search import Draws, LossOf, Search, batches_in
+from advnas.search.data import Replay
 from advnas.search.device import Device
-from advnas.search.replay import Replay
 from advnas.strategies import Answer
 from advnas.studies.study import Found, Length
 from advnas.task import Task, mean_over
@@ -126,7 +126,7 @@ class OwnNetworkStudy:
     def evaluate(self, strategy: str, seed: int, search: Search, folder: Path) -> dict[str, Any]:
         """Retrain the answer from scratch and judge it; the weights of both stay in the folder, to be exported."""
         by, architecture = Found.by(search).taken(self.answer_of(strategy))
-        save_checkpoint(folder / "searched.pt", search.model.state_dict())
+        save_state(folder / "searched.pt", search.model.state_dict())
         return {"by": by, **self.retrain(seed, architecture, folder)}
 
     def retrain(self, seed: int, architecture: Mapping[str, str], folder: Path) -> dict[str, Any]:
@@ -143,7 +143,7 @@ class OwnNetworkStudy:
             seed=seed_of(seed, _RETRAINING),
             folder=folder,
         )
-        save_checkpoint(folder / "retrained.pt", outcome.model.state_dict())
+        save_state(folder / "retrained.pt", outcome.model.state_dict())
         return {
             "architecture": dict(architecture),
             "measures": self._judge(outcome.model.eval(), task, seed_of(seed, _JUDGING)),
@@ -158,7 +158,7 @@ class OwnNetworkStudy:
         """The answer with the weights that its retraining left in a folder."""
         search, task = self._make(strategy, seed)
         network = search.derive(Architecture(architecture))
-        network.load_state_dict(load_checkpoint(folder / "retrained.pt"))
+        network.load_state_dict(load_state(folder / "retrained.pt"))
         return network, task, None
 
     def inherited(
@@ -166,7 +166,7 @@ class OwnNetworkStudy:
     ) -> tuple[nn.Module, Task, float]:
         """The answer with the weights it has in the searched network, and how far their outputs are apart."""
         search, task = self._make(strategy, seed)
-        search.model.load_state_dict(load_checkpoint(folder / "searched.pt"))
+        search.model.load_state_dict(load_state(folder / "searched.pt"))
         with search.space.running(architecture):
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed_of(seed, _JUDGING))

@@ -10,13 +10,13 @@ from typing import Any, Self
 
 from advnas import strategies
 from advnas.parallel.launch import current
-from advnas.records.checkpoints import Checkpoints, enter_checkpoint, save_checkpoint
+from advnas.records.checkpoints import Checkpoints, resume_from, save_state
 from advnas.records.files import parse_json, write_atomically
 from advnas.records.journal import Journal
 from advnas.records.restoring import check_form
 from advnas.records.signals import StopSignals
 from advnas.search import Search, SearchStopped, Step
-from advnas.search.memory import saved_bytes
+from advnas.search.plan import saved_bytes
 from advnas.studies.folder import provenance
 from advnas.studies.study import Minibatches, Study
 
@@ -64,7 +64,7 @@ def run_warmup(study: Study, seed: int, folder: Path) -> None:
             state = {"search": search.state(), "data": data.state(), "seconds": clock.seconds}
             checkpoints.save(state, search.weight_steps)
     warm = {"weights": search.state()["weights"], "data": data.state(), "seconds": clock.seconds}
-    group.on_rank_zero(partial(save_checkpoint, target, warm))
+    group.on_rank_zero(partial(save_state, target, warm))
     if group.rank == 0:
         checkpoints.clear()
 
@@ -94,7 +94,7 @@ def run_search(study: Study, strategy: str, seed: int, folder: Path) -> None:
         log.warmup_seconds = warm["seconds"]
 
     if not checkpoints.resume(go_on) and shares_warmup(strategy) and study.length.warmup:
-        enter_checkpoint(warmup_file(folder, seed), begin)
+        resume_from(warmup_file(folder, seed), begin)
     group.wait()  # nobody writes before all have read
     group.count_anew()
     _go(study, search, data, log, checkpoints)

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from advnas.architecture import Draw
 from advnas.choice import Choice
-from advnas.distribution import Theta
-from advnas.search import LossOf, Search, constant, update_theta
+from advnas.search import LossOf, Policy, Search, constant
 from advnas.strategies import Feedback, Phase, State, Strategy
 
 _SIZES = (2, 3, 4)  # decisions of different sizes, so that there is padding
@@ -102,7 +101,7 @@ def _check_batch(strategy: Strategy) -> None:
         alone.step()
         batched.step()
         _require(
-            torch.allclose(alone.theta.logits(), batched.theta.logits()[0], atol=1e-6),
+            torch.allclose(alone.theta, batched.theta[0], atol=1e-6),
             f"a batch of one search differs from the search alone after step {number + 1}",
         )
     calm, disturbed = (_Rehearsal(strategy, seed=3, batch=(3,)) for _ in range(2))
@@ -111,7 +110,7 @@ def _check_batch(strategy: Strategy) -> None:
         calm.step()
         disturbed.step()
         _require(
-            torch.equal(calm.theta.logits()[1:], disturbed.theta.logits()[1:]),
+            torch.equal(calm.theta[1:], disturbed.theta[1:]),
             f"other losses in one search changed the theta of its neighbours after step {number + 1}",
         )
 
@@ -122,15 +121,17 @@ def _check_state(strategy: Strategy) -> None:
         straight.step()
         resumed.step()
     file = io.BytesIO()
-    torch.save(resumed.state, file)
+    torch.save(resumed.policy.state, file)
     file.seek(0)
-    resumed.state = torch.load(file, weights_only=True)
-    _require(_equal(straight.state, resumed.state), "torch.load(weights_only=True) gave back another state")
+    resumed.policy.state = torch.load(file, weights_only=True)
+    _require(
+        _equal(straight.policy.state, resumed.policy.state), "torch.load(weights_only=True) gave back another state"
+    )
     for number in range(10):
         straight.step()
         resumed.step()
         _require(
-            torch.equal(straight.theta.logits(), resumed.theta.logits()),
+            torch.equal(straight.theta, resumed.theta),
             f"{number + 1} steps after loading its state, theta is not what it is without a break",
         )
 
@@ -295,20 +296,27 @@ class _Rehearsal:
     """A search without a network: the loss is the sum of weights times costs, so the slopes are the costs."""
 
     def __init__(self, strategy: Strategy, *, seed: int, batch: tuple[int, ...] = ()) -> None:
-        self.strategy = _Watched(strategy)
-        self.theta = Theta(_SIZES, batch=batch)
-        self.optimizer = torch.optim.SGD(self.theta.parameters, lr=0.05)
-        self.generator = torch.Generator().manual_seed(seed)
-        costs = torch.arange(len(_SIZES) * max(_SIZES)).reshape(len(_SIZES), max(_SIZES)) % 5 / 5
-        self.cost = costs.expand(*batch, *costs.shape).clone()
         zeros = torch.zeros(len(_SIZES), max(_SIZES), dtype=torch.bool)
         zeros[:, 0] = True
-        self.state = self.strategy.init(self.theta.logits().detach(), zeros, self.generator)
+        self.policy = Policy(
+            _Watched(strategy),
+            _SIZES,
+            zeros,
+            optimizer=partial(torch.optim.SGD, lr=0.05),
+            generator=torch.Generator().manual_seed(seed),
+            batch=batch,
+        )
+        costs = torch.arange(len(_SIZES) * max(_SIZES)).reshape(len(_SIZES), max(_SIZES)) % 5 / 5
+        self.cost = costs.expand(*batch, *costs.shape).clone()
+
+    @property
+    def theta(self) -> Tensor:
+        """The logits as they stand."""
+        return self.policy.distribution.logits
 
     def step(self, *, progress: float = 0.5, draw_for: Phase = Phase.ARCHITECTURE) -> None:
         """Draw, and if that was for theta, move theta."""
-        logits = self.theta.logits()
-        draw = self.strategy.draw(logits, self.state, draw_for, progress, self.generator)
+        draw = self.policy.draw(draw_for, progress)
         if draw_for is not Phase.ARCHITECTURE:
             return
         slope = self.cost if draw.constants else self.cost * draw.active
@@ -319,9 +327,7 @@ class _Rehearsal:
             probe=self._loss,
             unrolled=slope.clone,
         )
-        self.state, _ = update_theta(
-            self.theta, self.optimizer, self.strategy, self.state, feedback, draw, logits, clip=None
-        )
+        self.policy.learn(feedback, draw, progress)
 
     def _loss(self, draw: Draw) -> Tensor:
         return (draw.weights.detach() * self.cost).sum((-2, -1))

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from advnas.search.replay import Replay
+from advnas.search.data import Replay
 
 
 class Noisy(Dataset):

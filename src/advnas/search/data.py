@@ -1,0 +1,175 @@
+"""Minibatches of a run: what is due at a search's position, from whatever a user iterates over."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from torch import Tensor, nn
+
+from advnas.arguments import check_count
+from advnas.randomness import seed_of, seeded
+from advnas.records.restoring import check_form
+from advnas.search.step import LossOf
+from advnas.task import Task
+
+if TYPE_CHECKING:
+    from advnas.search.search import Search
+
+Position = tuple[int, int]
+_TRAINING, _VALIDATION = range(2)  # purposes of the seeds of the data
+
+
+class Minibatches(Protocol):
+    """Data that know what is due at a search's position. What they carry along beyond it is saved with it."""
+
+    def losses(self, search: "Search") -> tuple[LossOf, Callable[[], LossOf]]:
+        """Return what `Search.turn` takes: the losses on the minibatches that are due."""
+
+    def state(self) -> dict[str, Any]:
+        """Return what is carried from one step to the next, such as a hidden state."""
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on with what was carried; raise ValueError if it cannot be of such data."""
+
+    def measure(self, search: "Search") -> float | None:
+        """Tell how good the most likely architecture is by now, where that is cheap to know; more is better."""
+
+
+@dataclass(frozen=True)
+class TwoStreams:
+    """Minibatches that depend on the seed and the number of steps taken, so all strategies see the same.
+
+    training, validation: give the loss on minibatch number n, for the weights and for theta.
+    """
+
+    training: Callable[[int], LossOf]
+    validation: Callable[[int], LossOf]
+
+    def losses(self, search: "Search") -> tuple[LossOf, Callable[[], LossOf]]:
+        """Of the weights on one part of the data, and of theta on the other."""
+        return self.training(search.weight_steps), lambda: self.validation(search.architecture_steps)
+
+    def state(self) -> dict[str, Any]:
+        """Nothing beyond the position."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Nothing beyond the position."""
+
+    def measure(self, search: "Search") -> None:
+        """Not known before the end."""
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """Minibatches from whatever the user iterates over, the same for all strategies of a seed."""
+
+    training: "Replay"
+    validation: "Replay"
+    loss: Callable[[nn.Module, Any], Tensor]
+    metric: Callable[["Search", Any], float] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        task: Task,
+        seed: int,
+        share: tuple[int, int] = (0, 1),
+        metric: Callable[["Search", Any], float] | None = None,
+    ) -> "Replayed":
+        """Read a task's data in orders of the seed's own.
+
+        Args:
+            task: the data and the loss.
+            seed: of the orders.
+            share: (rank, size) of a process that shares the data with others.
+            metric: how good a search's most likely architecture is on one validation minibatch; more is better.
+        """
+        return cls(
+            Replay(task.training, seed=seed_of(seed, _TRAINING), name="training", share=share),
+            Replay(task.validation, seed=seed_of(seed, _VALIDATION), name="validation", share=share),
+            task.loss,
+            metric,
+        )
+
+    def losses(self, search: "Search") -> tuple[LossOf, Callable[[], LossOf]]:
+        """Of the weights on the next training minibatch, and of theta on the next validation minibatch."""
+        return self._on(next(self.training)), lambda: self._on(next(self.validation))
+
+    def state(self) -> dict[str, Any]:
+        """How far both have been read."""
+        return {"training": list(self.training.position), "validation": list(self.validation.position)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Read on from there."""
+        check_form(state, [self.state()], "the position in the data")
+        for data, (passes, number) in ((self.training, state["training"]), (self.validation, state["validation"])):
+            data.enter((check_count("a pass", passes, least=0), check_count("a position", number, least=0)))
+
+    def measure(self, search: "Search") -> float | None:
+        """The metric on the first validation minibatch; None without one."""
+        return None if self.metric is None else self.metric(search, self.validation.first())
+
+    def _on(self, batch: Any) -> LossOf:
+        return lambda model: self.loss(model, batch)
+
+
+class Replay(Iterator[Any]):
+    """An iterable of minibatches, read again and again; minibatch n of pass p is the same in every process.
+
+    torch's global generator starts from the seed, the pass and the minibatch's number while each one is fetched,
+    and is put back afterwards. That decides the order of a shuffling DataLoader and the augmentation of its
+    dataset. A dataset that draws from numpy or the `random` module, or a loader with a generator of its own, is
+    beyond its reach: what such data give after a stop differs from what they would have given.
+
+    name: how messages speak of the data.
+    share: (rank, size) of a process that shares the data with others: of every `size` minibatches it gets one, and
+        those at the end of a pass that do not go round are left out, fetched by all processes alike.
+    """
+
+    def __init__(self, batches: Iterable[Any], *, seed: int, name: str, share: tuple[int, int] = (0, 1)) -> None:
+        self._batches, self._seed, self._name, self._share = batches, seed, name, share
+        self._pass, self._number = 0, 0
+        self._iterator: Iterator[Any] | None = None
+
+    @property
+    def position(self) -> Position:
+        """The pass and the number in it of the minibatch that comes next; the same in all processes that share."""
+        return self._pass, self._number // self._share[1]
+
+    def enter(self, position: Position) -> None:
+        """Go to a position; the minibatches of its pass that lie before it are fetched and dropped."""
+        self._pass, self._number, self._iterator = position[0], 0, None
+        while self._number < position[1] * self._share[1]:
+            try:
+                self._fetch()
+            except StopIteration:
+                raise ValueError(
+                    f"{position[1]} minibatches of a pass over the {self._name} data were read, and there are only "
+                    f"{self._number} now"
+                ) from None
+
+    def first(self) -> Any:
+        """Minibatch 0 of pass 0, whatever the position."""
+        return next(Replay(self._batches, seed=self._seed, name=self._name))
+
+    def __next__(self) -> Any:
+        rank, size = self._share
+        try:
+            return [self._fetch() for _ in range(size)][rank]
+        except StopIteration:
+            if self._number < size:
+                few = f", or have fewer minibatches than the {size} processes that share them" if size > 1 else ""
+                raise ValueError(
+                    f"The {self._name} data are empty, or an iterator that can be read only once{few}."
+                ) from None
+        self._pass, self._number, self._iterator = self._pass + 1, 0, None
+        return next(self)
+
+    def _fetch(self) -> Any:
+        with seeded(seed_of(self._seed, self._pass, self._number)):
+            if self._iterator is None:
+                self._iterator = iter(self._batches)
+            batch = next(self._iterator)
+        self._number += 1
+        return batch

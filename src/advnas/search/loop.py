@@ -1,0 +1,332 @@
+"""The one loop: it takes turns, and a Recorder keeps what they leave in a run folder.
+
+A run folder holds `run.json` (what was asked, and where), `metrics.jsonl` (a line per step), `records.jsonl` (a
+line per measurement; `timing.jsonl` has their times, so that the records of equal runs are equal to the byte),
+checkpoints, and at the end `result.json`. One process at a time owns it.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from advnas import strategies
+from advnas.arguments import check_count
+from advnas.parallel.group import Group, RankGone
+from advnas.records.checkpoints import Checkpoints
+from advnas.records.files import write_atomically
+from advnas.records.journal import Journal
+from advnas.records.locks import lock
+from advnas.records.provenance import provenance
+from advnas.records.restoring import check_form
+from advnas.records.signals import StopSignals
+from advnas.search.data import Minibatches
+from advnas.search.schedule import Length, turn
+from advnas.search.step import SearchStopped, Step
+
+if TYPE_CHECKING:
+    from advnas.search.search import Search
+
+FORMAT = 2
+
+
+class Work(Protocol):
+    """What the loop advances."""
+
+    @property
+    def position(self) -> int:
+        """How many turns were taken."""
+
+    def turn(self) -> Iterable[Any]:
+        """Take the next turn; yield a dataclass per step, each before the next is taken."""
+
+    def record(self) -> dict[str, Any] | None:
+        """Measure where the run stands, as plain values; None where the journal says it all."""
+
+    def state(self, folder: Path) -> dict[str, Any]:
+        """Return everything that decides how the run goes on. Further files may be written into the folder."""
+
+    def restore(self, state: dict[str, Any], folder: Path) -> None:
+        """Load a state completely, or raise ValueError and change nothing."""
+
+
+class SearchRun:
+    """One search on its way through its data.
+
+    Args:
+        search: at its beginning; it is told how long it will be.
+        data: what its minibatches are.
+        length: how long the run is.
+    """
+
+    def __init__(self, search: "Search", data: Minibatches, length: Length) -> None:
+        self.search, self.data, self.length = search, data, length
+        self._losses: list[float] = []
+        search.set_length(length.turns, length.warmup_turns)
+
+    @property
+    def position(self) -> int:
+        """Weight steps taken; every turn has one."""
+        return self.search.weight_steps
+
+    def turn(self) -> Iterator[Step]:
+        """Take the steps of one turn of Algorithm 1's loop."""
+        for step in turn(self.search, *self.data.losses(self.search)):
+            self._losses += [step.loss] * (step.phase == "architecture")
+            yield step
+
+    def record(self) -> dict[str, Any]:
+        """Entropy, answers, and the mean loss of theta's steps since the last record."""
+        losses, self._losses = self._losses, []
+        return {
+            "epoch": self.position / self.length.per_epoch,
+            "step": self.position,
+            "entropy": self.search.distribution.entropy().mean().item(),
+            "loss": sum(losses) / len(losses) if losses else None,
+            "metric": self.data.measure(self.search),
+            **self.search.answers(),
+        }
+
+    def asked(self) -> dict[str, Any]:
+        """What was asked for, as plain values; for `run.json`."""
+        strategy = self.search.strategy
+        return {
+            "strategy": strategies.name_of(strategy),
+            "seed": self.search.seed,
+            "answer": strategy.answer,
+            "settings": self.search.settings(),
+            "length": asdict(self.length),
+        }
+
+    def result(self) -> dict[str, Any]:
+        """What is known at the end, as plain values, equal for equal runs; for `result.json`."""
+        return {
+            "strategy": strategies.name_of(self.search.strategy),
+            "seed": self.search.seed,
+            **self.search.answers(),
+            "operation_sizes": self.search.space.operation_sizes(),
+        }
+
+    def state(self, folder: Path) -> dict[str, Any]:
+        """The search, its data, and what the next record is made of."""
+        return {
+            "settings": self.search.settings(),
+            "search": self.search.state(folder),
+            "data": self.data.state(),
+            "losses": list(self._losses),
+        }
+
+    def restore(self, state: dict[str, Any], folder: Path) -> None:
+        """Load a state of the same search on the same data, or raise ValueError and leave the search as it was."""
+        form: dict[str, Any] = {"settings": {}, "search": {}, "data": {}, "losses": []}
+        check_form(state, [form, {**form, "losses": [0.0]}], "it")
+        now, before = self.search.settings(), state["settings"]
+        changed = [f"{key} is {now[key]} now and was {before.get(key)}" for key in now if _differ(key, now, before)]
+        if changed:
+            raise ValueError(f"other settings: {'; '.join(changed)}")
+        self.data.restore(state["data"])
+        self.search.restore(state["search"], folder)  # last: what it takes over it keeps
+        self._losses = list(state["losses"])
+
+
+def _differ(key: str, now: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+    return repr(now[key]) != repr(before.get(key))
+
+
+class Recorder:
+    """Owns a run folder while it is open: journal, records, checkpoints, signals.
+
+    Opening it locks the folder and resumes from the newest checkpoint, if that is wanted. Ctrl-C and SIGTERM let
+    the turn under way finish, save, and raise SearchStopped.
+
+    Args:
+        folder: of the run.
+        work: what is recorded.
+        asked: what was asked for, as plain values; kept in `run.json`.
+        resume: go on from the newest checkpoint, or start if there is none.
+        group: of the processes that do the run together: all take every step, rank 0 writes.
+        advice: how to go on after a stop; the end of messages.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        work: Work,
+        *,
+        asked: Mapping[str, Any],
+        resume: bool,
+        group: Group | None = None,
+        advice: str = "",
+    ) -> None:
+        self.folder, self.resumed, self.warmup_seconds = folder, False, 0.0
+        self._work, self._asked, self._resume, self._advice = work, asked, resume, advice
+        self._group = Group() if group is None else group
+        self._writes = self._group.rank == 0
+        self._checkpoints, self._signals = Checkpoints(folder), StopSignals()
+        self._lines = self._records = 0
+        self._start = time.perf_counter()
+        self._journals: dict[str, Journal] = {}
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as opening:
+            if self._writes:
+                opening.enter_context(lock(self.folder))
+                self._refuse_to_overwrite()
+            if self._resume:
+                self.resumed = self._checkpoints.resume(self._restore)
+            self._group.wait()  # nobody writes before all have read
+            if self._writes:
+                self._begin_files(opening)
+            opening.enter_context(self._signals)
+            self._open = opening.pop_all()
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._open.close()
+        if isinstance(error, RankGone):
+            raise RankGone(f"{error} The last checkpoint is in {self.folder}. {self._advice}".strip()) from error
+
+    @property
+    def seconds(self) -> float:
+        """Time at work since the warm-up ended, over all the times the run was started."""
+        return round(time.perf_counter() - self._start, 3)
+
+    @property
+    def has_records(self) -> bool:
+        """Whether anything was measured yet."""
+        return self._records > 0
+
+    def end_warmup(self) -> None:
+        """Count the time from here on as the search; what was spent so far was the warm-up."""
+        self.warmup_seconds = self.warmup_seconds or self.seconds
+        self._start = time.perf_counter()
+
+    def note(self, step: Any) -> None:
+        """Write a step into the journal."""
+        if self._writes:
+            self._journals["metrics"].append(asdict(step))
+        self._lines += 1
+
+    def record(self) -> None:
+        """Measure, and append a line to the records."""
+        record = self._work.record()
+        if record is None:
+            return
+        if self._writes:
+            self._journals["records"].append(record)
+            self._journals["timing"].append({"epoch": record["epoch"], "seconds": self.seconds})
+        self._records += 1
+
+    def end_turn(self, *, save: bool) -> None:
+        """Save if that is due or somebody wants to stop; raise SearchStopped in the latter case."""
+        stop = self._group.any(self._signals.requested)  # a signal may reach the processes in different turns
+        if (save or stop) and self._writes:
+            self._save()
+        if stop:
+            what = f"The run in {self.folder} was stopped after {self._work.position} turns and saved."
+            raise SearchStopped(f"{what} {self._advice}".strip())
+
+    def finish(self, result: Mapping[str, Any], *, keep_checkpoints: bool = False) -> None:
+        """Write `result.json`; the checkpoints have done their work."""
+        if self._writes:
+            write_atomically(self.folder / "result.json", json.dumps(result, indent=1) + "\n")
+            if not keep_checkpoints:
+                self._checkpoints.clear()
+
+    def _refuse_to_overwrite(self) -> None:
+        if not self._resume and (self.folder / "metrics.jsonl").exists():
+            raise FileExistsError(
+                f"{self.folder} already holds the records of a run. Give another folder, or resume=True to go on."
+            )
+
+    def _begin_files(self, opening: ExitStack) -> None:
+        if not self.resumed:
+            content = {"format": FORMAT, **self._asked, "provenance": provenance()}
+            write_atomically(self.folder / "run.json", json.dumps(content, indent=1) + "\n")
+        for name, lines in (("metrics", self._lines), ("records", self._records), ("timing", self._records)):
+            journal = Journal(self.folder / f"{name}.jsonl", keep=lines)
+            opening.callback(journal.close)
+            self._journals[name] = journal
+
+    def _save(self) -> None:
+        for journal in self._journals.values():
+            journal.sync()  # a checkpoint must not know of lines that a power cut takes away
+        self._checkpoints.save(
+            {
+                "work": self._work.state(self.folder),
+                "lines": self._lines,
+                "records": self._records,
+                "seconds": self.seconds,
+                "warmup_seconds": self.warmup_seconds,
+            },
+            self._work.position,
+        )
+
+    def _restore(self, saved: dict[str, Any]) -> None:
+        form = {"work": {}, "lines": 0, "records": 0, "seconds": 0.0, "warmup_seconds": 0.0}
+        check_form(saved, [form], "it")
+        lines, records = (check_count(name, saved[name], least=0) for name in ("lines", "records"))
+        self._work.restore(saved["work"], self.folder)
+        self._lines, self._records = lines, records
+        self.warmup_seconds = saved["warmup_seconds"]
+        self._start = time.perf_counter() - saved["seconds"]
+
+
+def advance(
+    work: Work,
+    *,
+    until: int,
+    every: int,
+    after: int = 0,
+    recorder: Recorder | None = None,
+    on_step: Callable[[Any], object] | None = None,
+) -> None:
+    """Take turns until the work is at a position.
+
+    Args:
+        work: what is advanced.
+        until: the position to stop at.
+        every: turns between two checkpoints, each with a record.
+        after: the position of the first record; before it is the warm-up.
+        recorder: keeps everything in a folder.
+        on_step: called with every step, before the next is taken.
+    """
+    if recorder is not None and work.position == after and not recorder.has_records:
+        recorder.end_warmup()
+        recorder.record()
+    while work.position < until:
+        for step in work.turn():
+            if recorder is not None:
+                recorder.note(step)
+            if on_step is not None:
+                on_step(step)
+        if recorder is not None:
+            _end_turn(work, recorder, due=work.position % every == 0 or work.position == until, after=after)
+
+
+def _end_turn(work: Work, recorder: Recorder, *, due: bool, after: int) -> None:
+    if work.position == after and not recorder.has_records:
+        recorder.end_warmup()
+        recorder.record()
+    elif due and work.position > after:
+        recorder.record()
+    recorder.end_turn(save=due)
+
+
+def run_search(
+    run: SearchRun, *, recorder: Recorder | None = None, on_step: Callable[[Step], object] | None = None
+) -> None:
+    """Take all turns of a search that are left."""
+    length = run.length
+    advance(
+        run,
+        until=length.turns,
+        every=length.record_every,
+        after=length.warmup_turns,
+        recorder=recorder,
+        on_step=on_step,
+    )

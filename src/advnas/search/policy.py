@@ -1,0 +1,219 @@
+"""Policy: the distribution over architectures, and what learns it."""
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from advnas.architecture import Draw
+from advnas.distribution import Distribution, Theta
+from advnas.parallel.group import Group
+from advnas.parallel.reductions import Estimates, average_estimates
+from advnas.records.restoring import check_form, check_optimizer, load_optimizer, rolled_back_on_failure
+from advnas.search.schedule import Annealing, Rates, constant
+from advnas.search.step import Draws, OptimizerOf, Step, check_finite
+from advnas.strategies import Feedback, Phase, State, Strategy
+
+if TYPE_CHECKING:
+    from advnas.search.search import Search
+
+
+@dataclass(frozen=True)
+class Update:
+    """What one step of theta did. loss: mean over the processes [...]. norm: of the gradient before clipping; None
+    where the strategy is still gathering.
+    """
+
+    loss: Tensor
+    norm: float | None
+
+
+class Policy:
+    """p_theta, the strategy that learns it with its state and its optimiser, and the best architecture drawn.
+
+    Leading dimensions of theta hold independent searches side by side (the toy study); a network has none.
+
+    Args:
+        strategy: how a draw is made, and theta's gradient.
+        sizes: candidates of every decision.
+        zeros: bool [decisions, candidates], the zero operations.
+        optimizer: called with theta's parameters.
+        generator: of all draws.
+        annealing: maps the share of the architecture steps already taken to a factor on the learning rate.
+        clip: largest norm of theta's gradient, of each search by itself; None for any.
+        batch: leading dimensions.
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        sizes: Sequence[int],
+        zeros: Tensor,
+        *,
+        optimizer: OptimizerOf,
+        generator: torch.Generator,
+        annealing: Annealing = constant,
+        clip: float | None = None,
+        batch: tuple[int, ...] = (),
+    ) -> None:
+        self.strategy, self.clip = strategy, clip
+        self.theta = Theta(sizes, batch=batch)
+        self.optimizer = optimizer(self.theta.parameters)
+        self._rates = Rates(self.optimizer, annealing)
+        self._generator = generator
+        self._leaf = self.theta.logits()
+        self.state: State = strategy.init(self._leaf.detach(), zeros, generator)
+        self.best = torch.zeros_like(self._leaf, requires_grad=False)
+        self.best_loss = torch.full(batch, torch.inf, dtype=torch.float64)
+        self.group = Group()
+        self.has_own_draws = False
+
+    def join(self, group: Group, draws: Draws) -> None:
+        """Learn together with other processes, from one draw or from one per process."""
+        self.group, self.has_own_draws = group, draws == "independent" and group.size > 1
+
+    @property
+    def distribution(self) -> Distribution:
+        """p_theta as it stands."""
+        return Distribution(self.theta.logits().detach())
+
+    def draw(self, phase: Phase, progress: float | None, generator: torch.Generator | None = None) -> Draw:
+        """Draw what the next step runs.
+
+        Args:
+            phase: what the draw is for.
+            progress: the share of the architecture steps already taken; None where that is not known.
+            generator: instead of the policy's own.
+        """
+        self._leaf = self.theta.logits()
+        return self.strategy.draw(self._leaf, self.state, phase, progress, generator or self._generator)
+
+    def learn(self, feedback: Feedback, draw: Draw, progress: float | None) -> Update:
+        """Algorithm 1, lines 9-10: take one step of theta from what came back of the latest draw.
+
+        Raises:
+            NonFinite: the loss or the gradient is not finite; nothing is changed.
+        """
+        self._rates.anneal(progress)
+        with torch.no_grad():
+            gradient, state = self.strategy.gradient(feedback, draw, self._leaf, self.state)
+        found = self._exchange(feedback, draw, gradient, state)
+        norm = self._move(found, draw)
+        self.state = found.state
+        self._remember(found)
+        return Update(found.losses.mean(0), norm)
+
+    def _exchange(self, feedback: Feedback, draw: Draw, gradient: Tensor | None, state: State) -> Estimates:
+        """Put together what all processes have learnt, where each has a draw of its own."""
+        if not self.has_own_draws:
+            chosen, single = draw.weights.detach().unsqueeze(0), torch.tensor([draw.one_hot])
+            return Estimates(gradient, feedback.reached, state, feedback.loss.unsqueeze(0), chosen, single)
+        found = average_estimates(self.group, gradient, feedback.reached, self.state, state, feedback.loss, draw)
+        check_finite("The loss is", found.losses.mean().item())
+        return found
+
+    def _move(self, found: Estimates, draw: Draw) -> float | None:
+        """Step along the gradient [..., decisions, candidates], where it was reached; its norm before clipping."""
+        norm = None
+        if found.gradient is not None:
+            ascent = found.gradient * found.reached.unsqueeze(-1)
+            norms = torch.linalg.vector_norm(ascent, dim=(-2, -1), keepdim=True)
+            norm = norms.norm().item()
+            check_finite("The gradient of theta has norm", norm)
+            if self.clip is not None:  # every search by its own norm
+                ascent = ascent * (self.clip / (norms + 1e-6)).clamp(max=1.0)
+            self.theta.set_gradient(-ascent, found.reached)
+            self.optimizer.step()
+        moved = self.theta.logits().detach()
+        projected = self.strategy.project(self._leaf.detach(), moved, draw, found.state)
+        if projected is not moved:
+            self.theta.assign(projected)
+        return norm
+
+    def _remember(self, found: Estimates) -> None:
+        """Keep the best architecture that was run."""
+        for loss, chosen, single in zip(found.losses.double(), found.chosen, found.single.tolist(), strict=True):
+            if single:
+                better = loss < self.best_loss
+                self.best_loss = torch.where(better, loss, self.best_loss)
+                self.best = torch.where(better[..., None, None], chosen, self.best)
+
+    @property
+    def has_best(self) -> bool:
+        """Whether any single architecture was evaluated."""
+        return bool(self.best_loss.isfinite().all())
+
+    def save(self) -> dict[str, Any]:
+        """Return everything that decides how theta goes on, without copying it."""
+        return {
+            "theta": [parameter.detach() for parameter in self.theta.parameters],
+            "optimizer": self.optimizer.state_dict(),
+            "strategy": self.state,
+            "generator": self._generator.get_state(),
+            "best": self.best,
+            "best_loss": self.best_loss,
+        }
+
+    def check(self, saved: Mapping[str, Any]) -> None:
+        """Raise ValueError if a state cannot be of a policy like this one; nothing is changed."""
+        now = self.save() | {"optimizer": {}}
+        check_form(saved, [now, {**now, "strategy": self._next_state()}], "architecture")
+        check_optimizer(self.optimizer, saved["optimizer"], "architecture.optimizer")
+
+    @contextmanager
+    def loading(self, saved: Mapping[str, Any]) -> Iterator[None]:
+        """Take over a state, sharing no memory with it; be as before if it does not fit or the block fails.
+
+        Raises:
+            ValueError: the state cannot be of a policy like this one.
+        """
+        self.check(saved)
+        with rolled_back_on_failure(partial(self._put, copy.deepcopy(self.save()))):
+            self._put(saved)
+            yield
+
+    def _put(self, saved: Mapping[str, Any]) -> None:
+        for parameter, value in zip(self.theta.parameters, saved["theta"], strict=True):
+            parameter.data.copy_(value)
+        load_optimizer(self.optimizer, saved["optimizer"])
+        self.state = copy.deepcopy(dict(saved["strategy"]))
+        self._generator.set_state(saved["generator"])
+        self.best, self.best_loss = saved["best"].clone(), saved["best_loss"].clone()
+
+    def _next_state(self) -> State:
+        """The strategy's state after a step, wherever it leads: what a later state is built like."""
+        logits = self.theta.logits()
+        draw = self.strategy.draw(logits, self.state, Phase.ARCHITECTURE, 0.0, torch.Generator())
+        zeros = torch.zeros_like(draw.weights, requires_grad=False)
+        blank = Feedback(
+            loss=zeros.sum((-2, -1)),
+            slope=zeros if draw.weights.requires_grad else None,
+            reached=torch.ones(zeros.shape[-2], dtype=torch.bool),
+            probe=lambda draws: torch.zeros(draws.weights.shape[:-2]),
+            unrolled=lambda: zeros,
+        )
+        with torch.no_grad():
+            return self.strategy.gradient(blank, draw, logits, self.state)[1]
+
+
+def report(search: "Search", phase: str, draw: Draw, update: Update, feedback: Feedback | None = None) -> Step:
+    """Tell what a step did."""
+    advantages = {}
+    if feedback is not None and feedback.slope is not None:
+        values = -(feedback.slope * draw.weights.detach()).sum(-1)
+        rows = zip(search.space.decisions, values.tolist(), feedback.reached.tolist(), strict=True)
+        advantages = {decision.name: value for decision, value, hit in rows if hit}
+    return Step(
+        phase=phase,
+        number=search.weight_steps if feedback is None else search.architecture_steps,
+        loss=update.loss.item(),
+        entropy=search.distribution.entropy().mean().item(),
+        architecture=dict(search.space.architecture(draw.weights)) if draw.one_hot else None,
+        advantages=advantages,
+        gradient_norm=update.norm,
+    )

@@ -1,0 +1,140 @@
+"""When theta learns, how long a search is, and how learning rates fall."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sized
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torch.optim import Optimizer
+
+from advnas.arguments import check_count
+from advnas.search.step import LossOf, Step
+
+if TYPE_CHECKING:
+    from advnas.search.search import Search
+
+Annealing = Callable[[float], float]
+
+
+def cosine(progress: float) -> float:
+    """Anneal a learning rate from its initial value to 0."""
+    return (1 + math.cos(math.pi * min(progress, 1.0))) / 2
+
+
+def constant(progress: float) -> float:
+    """Leave a learning rate as it is."""
+    return 1.0
+
+
+class Rates:
+    """The learning rates of an optimiser: their initial values times a factor."""
+
+    def __init__(self, optimizer: Optimizer, annealing: Annealing) -> None:
+        self._optimizer, self._annealing = optimizer, annealing
+        self._initial = [group["lr"] for group in optimizer.param_groups]
+
+    def anneal(self, progress: float | None) -> None:
+        """Set the rates for a share of the search; None, where its length is not known, leaves them initial."""
+        factor = 1.0 if progress is None else float(self._annealing(progress))
+        for group, rate in zip(self._optimizer.param_groups, self._initial, strict=True):
+            group["lr"] = rate * factor
+
+
+@dataclass
+class Progress:
+    """How many steps a search has taken, and of how many.
+
+    steps: weight steps of the whole search; None where nobody knows. warmup: in how many of the first ones theta
+    stays fixed.
+    """
+
+    weight_steps: int = 0
+    architecture_steps: int = 0
+    steps: int | None = None
+    warmup: int = 0
+
+    @property
+    def in_warmup(self) -> bool:
+        """Whether theta is still fixed."""
+        return self.weight_steps < self.warmup
+
+    @property
+    def of_weights(self) -> float | None:
+        """The share of the weight steps already taken."""
+        return None if self.steps is None else min(1.0, self.weight_steps / self.steps)
+
+    @property
+    def of_theta(self) -> float | None:
+        """The share of the architecture steps already taken."""
+        return None if self.steps is None else min(1.0, self.architecture_steps / (self.steps - self.warmup))
+
+
+def turn(search: "Search", training: LossOf, validation: Callable[[], LossOf]) -> Iterator[Step]:
+    """Take one turn of Algorithm 1's loop; yield each step before taking the next.
+
+    Args:
+        search: whose schedule and warm-up decide which steps that are.
+        training: the loss on the next training minibatch.
+        validation: makes the loss on the next validation minibatch; called only when theta takes a step.
+    """
+    learns = not search.progress.in_warmup
+    if search.schedule == "joint" and learns:
+        yield search.joint_step(training)
+        return
+    yield search.weight_step(training)
+    if learns:
+        yield search.architecture_step(validation(), training_loss_of=training)
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long a search is, counted in turns of Algorithm 1's loop.
+
+    per_epoch: turns in one pass over the training data. epochs: passes of the whole search. warmup: passes at its
+    beginning with theta fixed. records: how many per pass, each with a checkpoint.
+    """
+
+    per_epoch: int
+    epochs: int
+    warmup: int = 0
+    records: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("per_epoch", "epochs", "records"):
+            check_count(name, getattr(self, name))
+        if check_count("warmup", self.warmup, least=0) >= self.epochs:
+            raise ValueError(f"warmup must leave epochs for theta: it is {self.warmup} of {self.epochs}.")
+
+    @property
+    def turns(self) -> int:
+        """Of the whole search."""
+        return self.epochs * self.per_epoch
+
+    @property
+    def warmup_turns(self) -> int:
+        """In how many of the first ones theta stays fixed."""
+        return self.warmup * self.per_epoch
+
+    @property
+    def record_every(self) -> int:
+        """Turns between two records."""
+        return max(1, self.per_epoch // self.records)
+
+    def __str__(self) -> str:
+        return f"{self.turns:,}, {self.per_epoch:,} per epoch; theta fixed for the first {self.warmup_turns:,}"
+
+
+def batches_in(batches: Iterable[Any], *, processes: int = 1) -> int:
+    """Count the minibatches that one pass over the data has for each of the processes that share them."""
+    if not isinstance(batches, Sized) or len(batches) == 0:
+        raise ValueError(
+            "Search.run must know the number of training minibatches, got "
+            f"{type(batches).__name__} without a length or with none. Pass a list or a DataLoader, or drive "
+            "weight_step and architecture_step yourself."
+        )
+    if len(batches) < processes:
+        raise ValueError(
+            f"A pass over the training data has {len(batches)} minibatches, which is not one for each of "
+            f"{processes} processes. Make the minibatches smaller."
+        )
+    return len(batches) // processes

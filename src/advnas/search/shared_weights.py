@@ -1,0 +1,192 @@
+"""SharedWeights: the weights of the parent network, their optimiser, and where the undrawn ones live."""
+
+import copy
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from advnas.architecture import Draw
+from advnas.arguments import check_count
+from advnas.parallel.group import Group
+from advnas.parallel.reductions import average_weights
+from advnas.records.restoring import check_form, check_optimizer, load_optimizer, rolled_back_on_failure
+from advnas.search.schedule import Annealing, Rates
+from advnas.search.step import OptimizerOf, check_finite
+from advnas.space import SearchSpace
+from advnas.stores import Store, load_shared_weights
+
+
+class SharedWeights:
+    """All weights of the parent. A draw touches those of its active candidates and the shared ones.
+
+    Args:
+        space: of the parent.
+        optimizer: called with all parameters.
+        annealing: maps the share of the weight steps already taken to a factor on the learning rates.
+        clip: largest norm of a path's gradient; None for any.
+        store: where undrawn candidates live.
+    """
+
+    def __init__(
+        self, space: SearchSpace, optimizer: OptimizerOf, annealing: Annealing, clip: float | None, store: Store
+    ) -> None:
+        parameters = list(space.model.parameters())
+        if not parameters:
+            raise ValueError(
+                f"{type(space.model).__name__} has no weights, so there is nothing to train while searching. Put "
+                "the Choice into a module with some."
+            )
+        self.space, self.clip, self.store = space, clip, store
+        self.optimizer = optimizer(parameters)
+        self.store.attach(space, self.optimizer)
+        self._parameters = parameters
+        self._rates = Rates(self.optimizer, annealing)
+        self.group = Group()
+
+    def loaded(self, draw: Draw) -> AbstractContextManager[None]:
+        """While this is open, the candidates of a draw are at hand, to be read."""
+        return self.store.loaded(draw, training=False)
+
+    @contextmanager
+    def training(self, draw: Draw) -> Iterator["DrawnPath"]:
+        """While this is open, the candidates of a draw are at hand, to be trained.
+
+        It begins and ends without gradients: operations that were not drawn have none, so nothing moves them.
+        Where it fails, running statistics get back their values: one bad minibatch would spoil them for good.
+        """
+        for parameter in self._parameters:
+            if parameter.grad is not None:
+                parameter.grad = None
+        path = DrawnPath(self, self.space.parameters(draw), self.space.norms(draw))
+        with self.store.loaded(draw, training=True):
+            before = [(buffer, buffer.clone()) for norm in path.norms for buffer in norm.buffers(recurse=False)]
+            try:
+                yield path
+            except BaseException:
+                for buffer, value in before:
+                    buffer.copy_(value)
+                raise
+            finally:
+                for parameter in path.parameters:
+                    parameter.grad = None
+
+    @contextmanager
+    def frozen(self, draw: Draw) -> Iterator[None]:
+        """Tell the operations that nobody will ask for weight gradients, so that they may keep less.
+
+        Running statistics stay as the weight steps left them.
+        """
+        parameters = self.space.parameters(draw)
+        for parameter in parameters:
+            parameter.requires_grad_(False)
+        try:
+            with self.still(draw):
+                yield
+        finally:
+            for parameter in parameters:
+                parameter.requires_grad_(True)
+
+    @contextmanager
+    def still(self, draw: Draw) -> Iterator[None]:
+        """Keep running statistics as the weight steps left them."""
+        norms = self.space.norms(draw)
+        for norm in norms:
+            norm.track_running_stats = False
+        try:
+            yield
+        finally:
+            for norm in norms:
+                norm.track_running_stats = True
+
+    def step(self, progress: float | None) -> None:
+        """Let the optimiser take its step with the gradients that are there."""
+        self._rates.anneal(progress)
+        self.optimizer.step()
+
+    def save(self, folder: Path | None, step: int) -> dict[str, Any]:
+        """Return everything that decides how the weights go on, without copying it.
+
+        Args:
+            folder: where the state will be kept. A disk store then writes what has changed since the last time
+                into a file of its own there, and the state refers to it.
+            step: names that file.
+        """
+        weights = {"model": self.space.model.state_dict(), "optimizer": self.optimizer.state_dict(), "steps": step}
+        return weights if folder is None else self.store.pack(weights, folder, step)
+
+    def check(self, saved: Mapping[str, Any], folder: Path | None) -> None:
+        """Raise ValueError if a state cannot be of weights like these; nothing is changed."""
+        check_form(saved, [{"model": {}, "optimizer": {}, "steps": 0}], "weights")
+        check_count("weights.steps", saved["steps"], least=0)
+        model = self.space.model.state_dict()
+        if "units" in saved:
+            if folder is None:
+                raise ValueError("This state refers to files in its folder. Write restore(state, folder).")
+            self.store.check(saved["units"], folder)
+            model = {name: value for name, value in model.items() if name in saved["model"]}
+        check_form(saved["model"], [model], "weights.model")
+        check_optimizer(self.optimizer, saved["optimizer"], "weights.optimizer", whole="units" not in saved)
+
+    def load(self, saved: Mapping[str, Any], folder: Path | None) -> None:
+        """Take over a state, sharing no memory with it.
+
+        Raises:
+            ValueError: it cannot be of weights like these; they are as before.
+        """
+        self.check(saved, folder)
+        with rolled_back_on_failure(partial(self._put, self._snapshot(saved))):
+            self._put(saved)
+        if "units" in saved and folder is not None:
+            self.store.unpack(saved["units"], folder)
+
+    def _put(self, saved: Mapping[str, Any]) -> None:
+        if "units" in saved:
+            load_shared_weights(self.space, saved["model"])
+        else:
+            self.space.model.load_state_dict(saved["model"])
+        load_optimizer(self.optimizer, saved["optimizer"])
+        self.store.sync()
+
+    def _snapshot(self, saved: Mapping[str, Any]) -> dict[str, Any]:
+        """Copy what putting `saved` overwrites: not weights that lie in files of their own, which may be many."""
+        now = self.save(None, 0)
+        if "units" in saved:
+            now |= {"units": saved["units"]}
+            now["model"] = {name: value for name, value in now["model"].items() if name in saved["model"]}
+        return copy.deepcopy(now)
+
+
+class DrawnPath:
+    """The weights of one draw in one training step."""
+
+    def __init__(self, weights: SharedWeights, parameters: list[nn.Parameter], norms: list[_NormBase]) -> None:
+        self._weights, self.parameters, self.norms = weights, parameters, norms
+
+    def backward(self, loss: Tensor, gates: Sequence[Tensor] = ()) -> Tensor:
+        """Put d loss / d parameters into their .grad: means over the processes, finite and clipped.
+
+        Args:
+            loss: of the draw.
+            gates: further leaves whose gradient is wanted.
+
+        Returns:
+            The mean loss of all processes.
+
+        Raises:
+            NonFinite: the loss or the norm of the gradient is not finite, in any process.
+        """
+        inputs = [*gates, *self.parameters]
+        if loss.requires_grad and inputs:
+            torch.autograd.backward(loss, inputs=inputs)
+        mean = average_weights(self._weights.group, loss, self.parameters, self.norms)
+        check_finite("The loss is", mean.item())  # after averaging, so that all ranks stop or none
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self._weights.clip or math.inf)
+        check_finite("The gradient of the weights has norm", norm.item())
+        return mean
