@@ -5,7 +5,8 @@ import sys
 import pytest
 
 from advnas.paper.toy import ToySettings
-from advnas.studies.folder import Results, load_results, provenance
+from advnas.records.provenance import provenance
+from advnas.studies.folder import Results, load_results
 
 SETTINGS = ToySettings(iterations=20, trials=2)
 ROWS = {"advantage": [[1.5, 2.5], [0.1, 0.0]], "random": [[3.0, 1e-12], [2.0, 1 / 3]]}
