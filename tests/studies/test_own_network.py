@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from advnas import Choice, Search, Task
+from advnas.search import SearchRun
 from advnas.studies.own_network import OwnNetworkSettings, OwnNetworkStudy, example_inputs, load, load_searched
 from advnas.studies.run import read_results, run_search
 
@@ -93,7 +94,7 @@ def test_low_precision_computes_in_it_and_keeps_the_weights_whole():
     search, data = study.begin("advantage", 0)
     seen = []
     search.model[0].register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
-    search.turn(*data.losses(search))
+    list(SearchRun(search, data, study.length).turn())
     assert seen == [torch.bfloat16]
     assert {parameter.dtype for parameter in search.model.parameters()} == {torch.float32}
 
