@@ -1,6 +1,7 @@
 """Entry points as a user writes them."""
 
 from functools import partial
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -29,6 +30,23 @@ def make_search(strategy, seed, *, width=8):
         model = nn.Sequential(nn.Linear(4, width), middle, nn.Linear(width, 2))
     search = advnas.Search(model, strategy, seed=seed, architecture_optimizer=partial(torch.optim.Adam, lr=0.05))
     return search, advnas.Task(batches[:4], batches[4:], loss, metric=accuracy)
+
+
+def make_noted_search(strategy, seed):
+    """Every call is a line of calls.txt."""
+    with Path("calls.txt").open("a") as file:
+        file.write(f"{strategy} {seed}\n")
+    return make_search(strategy, seed)
+
+
+def make_bracketed_search(strategy, seed):
+    _, task = make_search(strategy, seed)
+    model = nn.Sequential(
+        nn.Linear(4, 8),
+        advnas.Choice({"conv[k=3]": nn.Linear(8, 8), "[red]skip": nn.Identity()}, name="edge[0]"),
+        nn.Linear(8, 2),
+    )
+    return advnas.Search(model, strategy, seed=seed), task
 
 
 def make_something_else(strategy, seed):

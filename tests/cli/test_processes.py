@@ -77,7 +77,7 @@ def test_two_processes_search_and_tell_what_they_sent(mine):
     output, errors = program.communicate(timeout=120)
     assert program.returncode == 0, errors
     assert json.loads(output)["answer"]["run"] == "advantage-0"
-    assert "Bytes that each of 2 processes handed over, a step:" in errors
+    assert "Bytes that each of 2 processes handed over per step:" in errors
     traffic = json.loads((mine / "both/runs/advantage-0/result.json").read_text())["traffic"]
     assert traffic["bytes"]["architecture step"] == 4 * (
         2 + 1 + 1

@@ -166,7 +166,7 @@ def test_the_answer_that_validates_best_is_exported_unless_told_otherwise(digits
     assert f"advantage-{best['seed']}-retrained/weights." in output
     code, _, error = here("export", "runs/digits-advantage", "--run", "advantage-7")
     assert code == 2
-    assert "no finished run 'advantage-7'. Did you mean" in error
+    assert "no finished run 'advantage-7' (did you mean" in error
 
 
 def test_an_answer_is_retrained_for_longer(digits, here, monkeypatch):
@@ -222,7 +222,7 @@ def test_a_stopped_search_ends_as_if_it_had_not_been(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--task", "digit"], "no task 'digit'. Did you mean 'digits'"),
+        (["--task", "digit"], "no task 'digit' (did you mean 'digits'?)"),
         (["--space", "darts201"], "space"),
         (["--strategy", "adventage"], "did you mean 'advantage'"),
         (["--epochs", "0"], "--epochs must be a positive integer"),
@@ -247,3 +247,76 @@ def test_what_cannot_work_is_said_in_a_sentence_before_anything_runs(arguments, 
     assert error.startswith("advnas: ")
     assert message in error
     assert not Path("runs").exists()
+
+
+def test_the_users_function_is_called_once_to_check_once_per_run_and_once_per_retraining(at_home, here):
+    command = ["search", "my_searches:make_noted_search", "--epochs", 3, "--warmup", 1, "--jobs", 1, "--seeds", 2]
+    assert here(*command, "--folder", "found")[0] == 0
+    calls = Path("calls.txt").read_text().splitlines()
+    check = ["advantage 0"]
+    runs = ["advantage 0", "advantage 1", "random 0", "random 1", *["random 0", "random 1"]]  # and two warm-ups
+    retrainings = ["random 0", "random 1"] * 2  # whoever made the network: only its architecture counts
+    assert sorted(calls) == sorted(check + runs + retrainings)
+    Path("calls.txt").unlink()
+    assert here("search", "my_searches:make_noted_search", "--resume", "--folder", "found")[0] == 0
+    assert Path("calls.txt").read_text().splitlines() == check
+
+
+def test_names_in_brackets_are_printed_as_they_are(at_home, here):
+    command = [
+        "search",
+        "my_searches:make_bracketed_search",
+        "--epochs",
+        2,
+        "--warmup",
+        0,
+        "--jobs",
+        1,
+        "--seeds",
+        1,
+    ]
+    code, output, _ = here(*command, "--folder", "found")
+    assert code == 0
+    assert "edge[0]: conv[k=3]" in output or "edge[0]: [red]skip" in output
+
+
+# The folder of a search in Python
+
+
+@pytest.fixture
+def plain_run(at_home):
+    from my_searches import make_search
+
+    search, task = make_search("advantage", 3)
+    search.run(task, epochs=3, warmup=1, folder="r")
+    return dict(search.argmax())
+
+
+def test_a_search_in_python_is_reported(plain_run, here):
+    code, output, _ = here("report", "r")
+    assert code == 0
+    page = Path("r/report/index.html").read_text()
+    assert "wrote r/report/index.html" in output
+    assert "No answer was judged yet" in page
+    assert plain_run["middle"] in page
+
+
+def test_a_search_in_python_is_retrained_and_exported(plain_run, here):
+    entry = ["--entry", "my_searches:make_search"]
+    code, output, _ = here("export", "r", "--to", "plain", "--weights", "inherited", *entry)
+    assert code == 0
+    assert "wrote r/export/advantage-3-inherited/" in output
+    assert "searched network by at most 0." in output
+    code, _, error = here("export", "r", *entry)
+    assert code == 2
+    assert "was not retrained. Write `advnas retrain r --epochs N` first" in error
+    code, output, _ = here("retrain", "r", "--epochs", 2, *entry)
+    assert code == 0
+    assert "wrote r/retrained/advantage-3-2-3/retrained.pt" in output
+    assert here("export", "r", "--to", "plain", *entry)[0] == 0
+
+
+def test_a_search_in_python_needs_to_be_told_where_its_network_comes_from(plain_run, here):
+    code, _, error = here("retrain", "r")
+    assert code == 2
+    assert "Add --entry module:function" in error

@@ -13,9 +13,9 @@ import torch
 
 from advnas.paper.cifar10 import PRESETS, Cifar10, loss_at
 from advnas.randomness import generator
+from advnas.search import TwoStreams
 from advnas.studies.engines import Processes, Ray
 from advnas.studies.execute import execute, plan
-from advnas.studies.study import TwoStreams
 from advnas.tasks.cifar10 import Images
 from advnas.tasks.image_stream import ImageStream
 

@@ -1,11 +1,10 @@
 import dataclasses
 import json
-import sys
 
 import pytest
 
 from advnas.paper.toy import ToySettings
-from advnas.studies.folder import Results, load_results, provenance
+from advnas.studies.folder import Results, load_results
 
 SETTINGS = ToySettings(iterations=20, trials=2)
 ROWS = {"advantage": [[1.5, 2.5], [0.1, 0.0]], "random": [[3.0, 1e-12], [2.0, 1 / 3]]}
@@ -116,19 +115,3 @@ def test_bytes_that_are_no_text_are_refused(path):
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ValueError, match="is not a results file of this study"):
         load_results(path, SETTINGS)
-
-
-def test_provenance_tells_the_command_the_machine_and_the_versions(monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["/somewhere/advnas", "experiment", "toy", "--folder", "my runs"])
-    made = provenance()
-    assert list(made) == ["command", "commit", "machine", "versions", "time"]
-    assert made["command"] == "advnas experiment toy --folder 'my runs'"
-    assert "threads" in made["machine"]
-    assert "torch" in made["versions"]
-    assert all(made.values())
-    assert json.loads(json.dumps(made)) == made
-
-
-def test_without_git_the_commit_is_unknown(monkeypatch):
-    monkeypatch.setenv("PATH", "")
-    assert provenance()["commit"] == "unknown"

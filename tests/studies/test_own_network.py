@@ -1,6 +1,7 @@
 """A user's function becomes a study; tests/cli/test_search.py runs whole ones."""
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,8 @@ import torch
 from torch import nn
 
 from advnas import Choice, Search, Task
-from advnas.studies.own_network import OwnNetworkSettings, OwnNetworkStudy, example_inputs, load
+from advnas.search import SearchRun
+from advnas.studies.own_network import OwnNetworkSettings, OwnNetworkStudy, example_inputs, load, load_searched
 from advnas.studies.run import read_results, run_search
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -70,8 +72,8 @@ def test_a_run_is_judged_on_the_test_data_by_its_loss_where_there_is_no_metric(t
     run_search(study, "advantage", 0, tmp_path)
     evaluation = read_results(tmp_path)[0]["evaluation"]
     assert [measure["name"] for measure in evaluation["measures"]] == ["test loss"]
-    where = tmp_path / "runs/advantage-0/evaluation"
-    network, task, _ = study.retrained("advantage", 0, evaluation["architecture"], where)
+    weights = tmp_path / "runs/advantage-0/evaluation/retrained.pt"
+    network, task, _ = study.retrained(0, evaluation["architecture"], weights)
     network.eval()
     with torch.no_grad():
         value = sum(loss(network, batch).item() for batch in task.test) / len(task.test)
@@ -81,8 +83,8 @@ def test_a_run_is_judged_on_the_test_data_by_its_loss_where_there_is_no_metric(t
 def test_an_answer_with_inherited_weights_computes_what_the_searched_network_does(tmp_path):
     study = OwnNetworkStudy(settings(warmup=0))
     run_search(study, "advantage", 0, tmp_path)
-    where = tmp_path / "runs/advantage-0/evaluation"
-    network, _, difference = study.inherited("advantage", 0, {"c": "square"}, where)
+    load = partial(load_searched, tmp_path / "runs/advantage-0")
+    network, _, difference = study.inherited(0, {"c": "square"}, load)
     assert not any(isinstance(module, Choice) for module in network.modules())
     assert difference == 0
 
@@ -92,7 +94,7 @@ def test_low_precision_computes_in_it_and_keeps_the_weights_whole():
     search, data = study.begin("advantage", 0)
     seen = []
     search.model[0].register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
-    search.turn(*data.losses(search))
+    list(SearchRun(search, data, study.length).turn())
     assert seen == [torch.bfloat16]
     assert {parameter.dtype for parameter in search.model.parameters()} == {torch.float32}
 

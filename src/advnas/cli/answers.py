@@ -2,14 +2,15 @@
 
 import json
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advnas.cli.commands import Export, Retrain
 
 if TYPE_CHECKING:
-    from advnas.reports.study import Operations, RunRecords
-    from advnas.studies.own_network import OwnNetworkStudy
+    from advnas.reports.study import Operations, RunRecords, StudyRecords
+    from advnas.studies.own_network import OwnNetworkSettings, OwnNetworkStudy
 
 
 @dataclass(frozen=True)
@@ -21,37 +22,61 @@ class _Found:
     architecture: "Operations"
 
 
-def _find(folder: Path, name: str | None) -> _Found:
+def _find(asked: Export | Retrain) -> _Found:
     """The named run, or of the first strategy that learns the one that validates best."""
-    from advnas.arguments import find
-    from advnas.reports.study import best_run, read_study
-    from advnas.studies.folder import read_settings
-    from advnas.studies.own_network import OwnNetworkSettings, OwnNetworkStudy
+    from advnas.reports.study import PLAIN_RUN, read_study
+    from advnas.studies.own_network import OwnNetworkStudy
 
-    records = read_study(folder)
-    if records.name != OwnNetworkStudy.name:
-        raise ValueError(f"{folder} holds the study {records.name!r}. Give the folder of an `advnas search`.")
-    study = OwnNetworkStudy(read_settings(folder, OwnNetworkSettings))
-    finished = {run.name: run for run in records.runs if run.evaluation}
+    records = read_study(asked.folder)
+    if records.name not in (PLAIN_RUN, OwnNetworkStudy.name):
+        raise ValueError(f"{asked.folder} holds the study {records.name!r}. Give the folder of an `advnas search`.")
+    run = records.runs[0] if records.name == PLAIN_RUN else _chosen(records, asked.run)
+    architecture = run.answer(run.latest)
+    if not run.finished or architecture is None:
+        raise ValueError(f"The search in {asked.folder} is not over. Resume it first.")
+    return _Found(OwnNetworkStudy(_settings(records, asked)), run, architecture)
+
+
+def _chosen(records: "StudyRecords", name: str | None) -> "RunRecords":
+    from advnas.arguments import find
+    from advnas.reports.judging import best_run
+
     if name is None:
-        run = best_run(records, (*records.learning, *records.baselines)[0])
-    else:
-        run = find(f"finished run in {folder}", finished, name)
-    assert run.evaluation is not None
-    return _Found(study, run, run.evaluation.architecture)
+        return best_run(records, (*records.learning, *records.baselines)[0])
+    run: RunRecords = find("finished run", {run.name: run for run in records.runs if run.evaluation}, name)
+    return run
+
+
+def _settings(records: "StudyRecords", asked: Export | Retrain) -> "OwnNetworkSettings":
+    """Where the network comes from: the folder says it, or --entry."""
+    from advnas.reports.study import PLAIN_RUN
+    from advnas.studies.folder import read_settings
+    from advnas.studies.own_network import OwnNetworkSettings
+
+    if records.name == PLAIN_RUN:
+        if asked.entry is None:
+            raise ValueError(
+                f"{asked.folder} is of a Search.run and does not say where its network comes from. Add --entry "
+                "module:function; the function takes a strategy's name and a seed, and returns (Search, Task)."
+            )
+        return OwnNetworkSettings(asked.entry)
+    settings = read_settings(asked.folder, OwnNetworkSettings)
+    return settings if asked.entry is None else replace(settings, entry=asked.entry)
 
 
 def export_answer(asked: Export) -> None:
     """Build the answer with its weights, write it, and tell how far it is from the network."""
     from advnas.export import export
-    from advnas.studies.own_network import example_inputs
+    from advnas.studies.own_network import example_inputs, load_searched
 
-    found = _find(asked.folder, asked.run)
-    make = found.study.retrained if asked.weights == "retrained" else found.study.inherited
-    network, task, parity = make(
-        found.run.strategy, found.run.seed, found.architecture, found.run.folder / "evaluation"
-    )
-    target = asked.folder / "export" / f"{found.run.name}-{asked.weights}"
+    found = _find(asked)
+    study, run = found.study, found.run
+    if asked.weights == "retrained":
+        network, task, parity = study.retrained(run.seed, found.architecture, _retrained_weights(asked.folder, run))
+    else:
+        load = partial(load_searched, run.folder)
+        network, task, parity = study.inherited(run.seed, found.architecture, load)
+    target = asked.folder / "export" / f"{run.name}-{asked.weights}"
     written = export(network, example_inputs(network, task), target, asked.to, architecture=found.architecture)
     print(f"wrote {written.path}")
     batch = "batches of any size" if written.dynamic_batch else "batches of the example's size only"
@@ -60,12 +85,24 @@ def export_answer(asked: Export) -> None:
         print(f"The module's differ from those of the searched network by at most {parity:.2g}.")
 
 
+def _retrained_weights(folder: Path, run: "RunRecords") -> Path:
+    """Those of the study's own retraining, or else of the last `advnas retrain`."""
+    own = run.folder / "evaluation" / "retrained.pt"
+    others = sorted(folder.glob(f"retrained/{run.name}-*/retrained.pt"), key=lambda path: path.stat().st_mtime)
+    if not own.exists() and not others:
+        raise ValueError(
+            f"The answer in {folder} was not retrained. Write `advnas retrain {folder} --epochs N` first, or add "
+            "--weights inherited."
+        )
+    return own if own.exists() else others[-1]
+
+
 def retrain_answer(asked: Retrain) -> None:
     """Train the answer from scratch and judge it."""
     from advnas.arguments import check_count
     from advnas.records.files import write_atomically
 
-    found = _find(asked.folder, asked.run)
+    found = _find(asked)
     settings = found.study.settings
     epochs = settings.retrain_epochs if asked.epochs is None else check_count("--epochs", asked.epochs)
     seed = found.run.seed if asked.seed is None else check_count("--seed", asked.seed, least=0)

@@ -148,6 +148,7 @@ class List:
 
 
 _Text = Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")]
+_Entry = Annotated[str | None, arg(metavar="MODULE:FUNCTION", help_behavior_hint="")]
 _Count = Annotated[int | None, arg(metavar="N", help_behavior_hint="")]
 _Folder = Annotated[Path | None, arg(metavar="F", help_behavior_hint="")]
 
@@ -212,6 +213,8 @@ class Export:
     """Which run's answer; the one that validates best if not given."""
     weights: Literal["retrained", "inherited"] = "retrained"
     """Those of the retraining, or those that the answer has in the searched network."""
+    entry: _Entry = None
+    """Your function, for the folder of a Search.run in Python, which does not say where its network comes from."""
 
 
 @dataclass(frozen=True)
@@ -226,6 +229,8 @@ class Retrain:
     """Passes over the training data; as many as in the search's own retraining if not given."""
     seed: _Count = None
     """Of the fresh weights; the run's own if not given."""
+    entry: _Entry = None
+    """Your function, for the folder of a Search.run in Python, which does not say where its network comes from."""
 
 
 Command = Annotated[

@@ -179,7 +179,8 @@ def run_toy_study(toy: Toy) -> None:
     from advnas import strategies
     from advnas.arguments import check_count
     from advnas.paper.toy import PRESETS, are_losses, curves_of, run_toy
-    from advnas.studies.folder import Results, load_results, provenance
+    from advnas.records.provenance import provenance
+    from advnas.studies.folder import Results, load_results
 
     check_count("--seeds", 1 if toy.seeds is None else toy.seeds)
     check_count("--iterations", 1 if toy.iterations is None else toy.iterations)

@@ -66,7 +66,8 @@ def present_study(folder: Path, strategy: str, *, as_json: bool) -> None:
     """Show what the runs in a folder have found, write its report, and say how to get the answer out."""
     from rich.console import Console
 
-    from advnas.reports.study import best_run, read_study
+    from advnas.reports.judging import best_run
+    from advnas.reports.study import read_study
     from advnas.reports.verdict import verdict
 
     study = read_study(folder)

@@ -10,10 +10,9 @@ import torch
 from advnas import strategies
 from advnas.arguments import check_count
 from advnas.randomness import seed_of
-from advnas.search import LossOf, Search
+from advnas.search import Length, LossOf, Search, TwoStreams
 from advnas.spaces.nasbench201 import ConvolutionCellNetwork
 from advnas.strategies import Answer
-from advnas.studies.study import Length, TwoStreams
 from advnas.tasks import cifar10
 from advnas.tasks.image_stream import ImageStream
 from advnas.tasks.images import cross_entropy

@@ -13,11 +13,11 @@ from advnas import strategies
 from advnas.arguments import check_count, did_you_mean
 from advnas.randomness import seed_of
 from advnas.retrain import retrain
-from advnas.search import LossOf, Search
+from advnas.search import Length, LossOf, Search
 from advnas.space import SearchSpace
 from advnas.spaces.recurrent_cell import RecurrentCellNetwork
 from advnas.strategies import Answer
-from advnas.studies.study import Found, Length
+from advnas.studies.study import Found
 from advnas.task import Task
 from advnas.tasks import penn_treebank
 from advnas.tasks.penn_treebank import CarriedLoss, Corpus, Pass, Segments, perplexity

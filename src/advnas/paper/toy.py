@@ -46,14 +46,6 @@ class ToySettings:
             seed=self.seed,
         )
 
-    def strategy_options(self, name: str) -> dict[str, Any]:
-        """What a strategy must be told about this task."""
-        told: dict[str, dict[str, Any]] = {
-            "parsec": {"examples": self.batch},
-            "enas": {"learning_rate": self.learning_rate},
-        }
-        return told.get(name, {})
-
 
 # With 10 trials the medians are noisy; docs/results/toy.md says how the seed was chosen and what others give.
 PRESETS = {"quick": ToySettings(iterations=300, trials=3), "paper": ToySettings(seed=3)}
@@ -115,7 +107,7 @@ class ToySearch:
         trials, decisions, candidates = task.shape
         self._task = task
         self._policy = Policy(
-            strategies.get(name, **settings.strategy_options(name)),
+            strategies.for_task(name, examples=settings.batch, controller_rate=settings.learning_rate),
             [candidates] * decisions,
             torch.zeros(decisions, candidates, dtype=torch.bool),
             optimizer=partial(torch.optim.Adam, lr=settings.learning_rate, betas=settings.betas),

@@ -10,7 +10,8 @@ from advnas import strategies
 from advnas.paper import published
 from advnas.records.files import write_atomically
 from advnas.reports import cells, figures
-from advnas.reports.study import Accuracies, Measure, RunRecords, StudyRecords, judge, read_study
+from advnas.reports.judging import judge
+from advnas.reports.study import Accuracies, Measure, RunRecords, StudyRecords, read_study
 from advnas.reports.tables import (
     StudyTable,
     run_numbers,

@@ -16,6 +16,7 @@ from advnas.strategies import Answer
 Operations = Mapping[str, str]
 TakenBy = Literal["argmax", "process best"]
 
+PLAIN_RUN = "run"  # in place of a study's name
 ZERO_OPERATIONS = frozenset({"none", "zero"})  # the names that the spaces have for them
 
 
@@ -119,20 +120,24 @@ class RunResult:
     seed: int
     argmax: Operations
     process_best: BestDraw | None
-    seconds: float
-    warmup_seconds: float
-    saved_bytes: float | None
-    provenance: Mapping[str, str]
+    seconds: float | None = None
+    warmup_seconds: float = 0.0
+    saved_bytes: float | None = None
+    provenance: Mapping[str, str] = field(default_factory=dict)
     evaluation: Evaluation | None = None
     operation_sizes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """What `run.json` says about the strategy of a run."""
+    """What `run.json` says about a run."""
 
+    strategy: str | None = None
+    seed: int | None = None
     answer: Answer = "argmax"
-    learns: bool = True
+    learns: bool | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    length: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -231,37 +236,18 @@ class StudyRecords:
         return next((run.evaluation.measures for run in self.runs if run.evaluation), ())
 
 
-def judge(study: StudyRecords, table: Accuracies | None) -> dict[str, list[tuple[Measure, ...]]]:
-    """What the answers of the finished runs are worth, as retrained or as the table knows them: [strategy][run].
-
-    Strategies without a judged answer are left out.
-    """
-    judged = {name: [_worth(run, table) for run in study.of(name) if run.finished] for name in study.strategies}
-    return {name: known for name, found in judged.items() if (known := [worth for worth in found if worth])}
-
-
-def _worth(run: RunRecords, table: Accuracies | None) -> tuple[Measure, ...]:
-    if run.evaluation:
-        return run.evaluation.measures
-    cell = run.answer(run.latest)
-    return () if table is None or cell is None else (Measure("test accuracy", table.accuracy(cell), True),)
-
-
-def best_run(study: StudyRecords, strategy: str) -> RunRecords:
-    """Of the finished runs of a strategy, the one whose retrained answer is best on the validation data."""
-    runs = [(run.evaluation.validation_score, run) for run in study.of(strategy) if run.evaluation]
-    if not runs:
-        raise ValueError(f"No run of {strategy} has an answer that was retrained.")
-    return min(runs, key=lambda scored: scored[0])[1]
-
-
 def process_best(found: Record | RunResult) -> Operations | None:
     """Its architecture, if there is one yet."""
     return found.process_best.architecture if found.process_best else None
 
 
 def read_study(folder: Path) -> StudyRecords:
-    """Everything a report needs. Runs without a measurement are left out and named; what is broken is an error."""
+    """Everything a report needs, of a study or of one search. What is broken is an error.
+
+    Runs without a measurement are left out and named.
+    """
+    if (folder / "run.json").exists():
+        return _read_one_run(folder)
     asked = _read_settings(folder / "study.json")
     folders = [path for path in folder.glob("runs/*") if path.is_dir()]
     runs = {path.name: _read_run(path) for path in folders}
@@ -283,10 +269,25 @@ def read_study(folder: Path) -> StudyRecords:
     )
 
 
+def _read_one_run(folder: Path) -> StudyRecords:
+    """The folder of a plain `Search.run` as a study with one run."""
+    asked = _structure(_read_json(folder / "run.json"), _Asked, str(folder / "run.json"))
+    if asked.strategy is None or asked.seed is None:
+        raise ValueError(f"{folder / 'run.json'} is not that of a search. Give the folder of a search or a study.")
+    run = _records_of(folder, asked.strategy, asked.seed)
+    if not run.records:
+        raise ValueError(
+            f"{folder} has no measurement yet, so there is nothing to report. Wait for the first epoch."
+        )
+    settings = {key: value for key, value in asked.settings.items() if not isinstance(value, dict)}
+    title = folder.resolve().name
+    return StudyRecords(PLAIN_RUN, title, True, dict(_flat({**settings, "length": asked.length})), (run,), ())
+
+
 def _read_settings(path: Path) -> dict[str, Any]:
     if not path.exists():
         raise FileNotFoundError(
-            f"{path.parent} is not a study: it has no {path.name}. Give the folder that a study was run in."
+            f"{path.parent} is not a study: it has no {path.name}. Give the folder of a search or a study."
         )
     content = _read_json(path)
     if not isinstance(content.get("experiment"), str) or not isinstance(content.get("settings"), dict):
@@ -307,26 +308,30 @@ def _read_run(folder: Path) -> RunRecords:
             f"{folder / 'result.json'} is of {result.strategy}-{result.seed}, but lies in {folder.name}. "
             "Put it back where it belongs."
         )
+    return _records_of(folder, strategy, int(seed))
+
+
+def _records_of(folder: Path, strategy: str, seed: int) -> RunRecords:
     answer, learns = _read_conduct(folder / "run.json", strategy)
     return RunRecords(
         folder=folder,
         strategy=strategy,
-        seed=int(seed),
+        seed=seed,
         answers_by="process best" if answer == "process_best" else "argmax",
         learns=learns,
         records=tuple(_read_lines(folder / "records.jsonl", Record)),
         seconds={moment.epoch: moment.seconds for moment in _read_lines(folder / "timing.jsonl", Moment)},
-        result=result,
+        result=_read_result(folder / "result.json"),
     )
 
 
 def _read_conduct(path: Path, strategy: str) -> tuple[Answer, bool]:
     """Which answer was taken from the strategy, and whether it learns; version 0.1 did not write that down."""
-    if path.exists():
-        asked = _structure(_read_json(path), _Asked, str(path))
-        return asked.answer, asked.learns
     kind = strategies.strategy_type(strategy) if strategy in strategies.names() else strategies.Strategy
-    return kind.answer, kind.learns
+    if not path.exists():
+        return kind.answer, kind.learns
+    asked = _structure(_read_json(path), _Asked, str(path))
+    return asked.answer, kind.learns if asked.learns is None else asked.learns
 
 
 def _read_result(path: Path) -> RunResult | None:

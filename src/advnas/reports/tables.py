@@ -173,7 +173,8 @@ def run_numbers(run: RunRecords, table: Accuracies | None) -> Numbers:
     if run.evaluation:
         numbers |= {measure.key: measure.value for measure in run.evaluation.measures}
         numbers["params"] = run.evaluation.parameters / 1e6
-    numbers["seconds"] = run.result.seconds if run.result else run.seconds.get(run.records[-1].epoch)
+    measured = run.result.seconds if run.result else None
+    numbers["seconds"] = run.seconds.get(run.records[-1].epoch) if measured is None else measured
     if run.result and run.result.saved_bytes is not None:
         numbers["saved_mib"] = run.result.saved_bytes / 2**20
     return numbers

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from advnas import strategies
 from advnas.records.journal import read_journal
-from advnas.reports.study import Accuracies, Measure, RunRecords, StudyRecords, judge
+from advnas.reports.judging import judge
+from advnas.reports.study import Accuracies, Measure, RunRecords, StudyRecords
 
 _UNDECIDED = 0.1  # an operation that is less than this more likely than the next has not won
 _SETTLED = 0.5  # of the entropy at the start

@@ -13,10 +13,10 @@ from typing import Any, Literal, NoReturn
 from advnas.parallel.launch import current
 from advnas.records.files import write_atomically
 from advnas.records.signals import StopSignals
-from advnas.search import NonFiniteLoss, SearchStopped
+from advnas.search import Length, NonFiniteLoss, SearchStopped
 from advnas.studies.engines import Engine
 from advnas.studies.run import run_folder, run_search, run_warmup, shares_warmup, warmup_file
-from advnas.studies.study import Length, Study
+from advnas.studies.study import Study
 
 _PATIENCE = 0.2  # seconds between two looks at whether somebody wants to stop
 _APPEARANCE = 10.0  # seconds that a shared folder may take to show what another machine has written

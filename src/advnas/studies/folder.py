@@ -1,18 +1,12 @@
 """A study's results in one file: what was asked, what came out, and the machine and command that made it."""
 
 import json
-import platform
-import shlex
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import cattrs
-import torch
 
 from advnas.records.files import parse_json, write_atomically
 from advnas.studies.study import Study
@@ -104,38 +98,3 @@ def _refuse_changes(path: Path, saved: Settings, settings: Settings) -> None:
     ]
     if changed:
         raise ValueError(f"{path} was made by other settings: {'; '.join(changed)}. Give another --folder.")
-
-
-def provenance() -> dict[str, str]:
-    """Command, commit, machine, versions and time, to stand beside every number."""
-    return {
-        "command": shlex.join(["advnas", *sys.argv[1:]]),
-        "commit": _commit(),
-        "machine": f"{_processor()}, {torch.get_num_threads()} threads",
-        "versions": f"Python {platform.python_version()}, torch {torch.__version__}",
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-
-
-def _commit() -> str:
-    try:
-        answer = subprocess.run(
-            ["git", "describe", "--always", "--dirty"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
-    return answer.stdout.strip()
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()

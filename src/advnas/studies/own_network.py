@@ -4,8 +4,8 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,19 +19,18 @@ from advnas.architecture import Architecture
 from advnas.arguments import check_count, nearest
 from advnas.parallel.launch import current
 from advnas.randomness import seed_of
-from advnas.records.checkpoints import load_state, save_state
+from advnas.records.checkpoints import Checkpoints, load_state, save_state
 from advnas.records.restoring import check_form
 from advnas.retrain import retrain
-from advnas.search import Draws, LossOf, Search, batches_in
-from advnas.search.data import Replay
+from advnas.search import Draws, Length, Replayed, Search, batches_in
 from advnas.search.device import Device
 from advnas.strategies import Answer
-from advnas.studies.study import Found, Length
+from advnas.studies.study import Found
 from advnas.task import Task, mean_over
 
 MakeSearch = Callable[..., tuple[Search, Task]]
 
-_TRAINING, _VALIDATION, _FRESH, _RETRAINING, _JUDGING = range(5)  # purposes of the seeds of a run
+_FRESH, _RETRAINING, _JUDGING = range(2, 5)  # purposes of the seeds of a run; 0 and 1 are those of `Replayed`
 
 
 @dataclass(frozen=True)
@@ -96,11 +95,10 @@ class OwnNetworkStudy:
         Device(self.settings.device, self.settings.precision)
         self.begin(strategy, seed)
 
-    def begin(self, strategy: str, seed: int) -> tuple[Search, "Replayed"]:
-        """The search as the function makes it, with the length that was asked for, and the data of its task."""
+    def begin(self, strategy: str, seed: int) -> tuple[Search, Replayed]:
+        """The search as the function makes it, and the data of its task."""
         search, task = self._make(strategy, seed)
-        length = self.__dict__.setdefault("length", self._length_of(task))  # where cached_property looks for it
-        search.set_length(length.turns, length.warmup_turns)
+        self.__dict__.setdefault("length", self._length_of(task))  # where cached_property looks for it
         search.model.to(self.settings.device)
         search.join(current(), self.settings.draws)
         return search, self._data(task, seed)
@@ -113,15 +111,11 @@ class OwnNetworkStudy:
         per_epoch = batches_in(task.training, processes=self.settings.processes)
         return Length(per_epoch, self.settings.epochs, self.settings.warmup, 1)
 
-    def _data(self, task: Task, seed: int) -> "Replayed":
+    def _data(self, task: Task, seed: int) -> Replayed:
         """The task's data, in orders of the seed's own."""
-        share = (current().rank, current().size)
-        return Replayed(
-            Replay(task.training, seed=seed_of(seed, _TRAINING), name="training", share=share),
-            Replay(task.validation, seed=seed_of(seed, _VALIDATION), name="validation", share=share),
-            self._placed(task.loss),
-            None if task.metric is None else self._placed(task.metric),
-        )
+        group, placed = current(), replace(task, loss=self._placed(task.loss))
+        metric = None if task.metric is None else partial(_metric_of_argmax, self._placed(task.metric))
+        return Replayed.of(placed, seed, (group.rank, group.size), metric)
 
     def evaluate(self, strategy: str, seed: int, search: Search, folder: Path) -> dict[str, Any]:
         """Retrain the answer from scratch and judge it; the weights of both stay in the folder, to be exported."""
@@ -152,21 +146,22 @@ class OwnNetworkStudy:
             "best_epoch": outcome.best.number,
         }
 
-    def retrained(
-        self, strategy: str, seed: int, architecture: Mapping[str, str], folder: Path
-    ) -> tuple[nn.Module, Task, None]:
-        """The answer with the weights that its retraining left in a folder."""
-        search, task = self._make(strategy, seed)
+    def retrained(self, seed: int, architecture: Mapping[str, str], weights: Path) -> tuple[nn.Module, Task, None]:
+        """The answer with the weights that its retraining left in a file."""
+        search, task = self._make(strategies.baselines()[0], seed)
         network = search.derive(Architecture(architecture))
-        network.load_state_dict(load_state(folder / "retrained.pt"))
+        network.load_state_dict(load_state(weights))
         return network, task, None
 
     def inherited(
-        self, strategy: str, seed: int, architecture: Mapping[str, str], folder: Path
+        self, seed: int, architecture: Mapping[str, str], load: Callable[[Search], object]
     ) -> tuple[nn.Module, Task, float]:
-        """The answer with the weights it has in the searched network, and how far their outputs are apart."""
-        search, task = self._make(strategy, seed)
-        search.model.load_state_dict(load_state(folder / "searched.pt"))
+        """The answer with the weights it has in the searched network, and how far their outputs are apart.
+
+        load: gives a search at its beginning the weights of the one that is over.
+        """
+        search, task = self._make(strategies.baselines()[0], seed)
+        load(search)
         with search.space.running(architecture):
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed_of(seed, _JUDGING))
@@ -213,39 +208,26 @@ class OwnNetworkStudy:
         return made
 
 
-@dataclass(frozen=True)
-class Replayed:
-    """Minibatches from whatever the user iterates over, the same for all strategies of a seed."""
+def _metric_of_argmax(metric: Callable[[nn.Module, Any], float], search: Search, batch: Any) -> float:
+    """The metric of the most likely architecture, with its inherited weights, on one minibatch."""
+    model = search.derive()
+    with batch_statistics(model):
+        return mean_over(model, [batch], metric)
 
-    training: Replay
-    validation: Replay
-    loss: Callable[[nn.Module, Any], Tensor]
-    metric: Callable[[nn.Module, Any], float] | None
 
-    def losses(self, search: Search) -> tuple[LossOf, Callable[[], LossOf]]:
-        """Of the weights on the next training minibatch, and of theta on the next validation minibatch."""
-        return self._on(next(self.training)), lambda: self._on(next(self.validation))
+def load_searched(run: Path, search: Search) -> None:
+    """Give a search at its beginning the weights of a run that is over: of a study, or of a plain `Search.run`."""
+    searched = run / "evaluation" / "searched.pt"
+    if searched.exists():
+        search.model.load_state_dict(load_state(searched))
+        return
 
-    def state(self) -> dict[str, Any]:
-        """How far both have been read."""
-        return {"training": list(self.training.position), "validation": list(self.validation.position)}
+    def load(saved: dict[str, Any]) -> None:
+        check_form(saved, [{"work": {"search": {"weights": {}}}}], "it")
+        search.load_weights(saved["work"]["search"]["weights"], run)
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Read on from there."""
-        check_form(state, [self.state()], "the position in the data")
-        self.training.enter(tuple(state["training"]))
-        self.validation.enter(tuple(state["validation"]))
-
-    def measure(self, search: Search) -> float | None:
-        """The metric of the most likely architecture, with its inherited weights, on one validation minibatch."""
-        if self.metric is None:
-            return None
-        model = search.derive()
-        with batch_statistics(model):
-            return mean_over(model, [self.validation.first()], self.metric)
-
-    def _on(self, batch: Any) -> LossOf:
-        return lambda model: self.loss(model, batch)
+    if not Checkpoints(run).resume(load):
+        raise ValueError(f"{run} has no weights of the searched network. Give the folder of a search that is over.")
 
 
 def example_inputs(model: nn.Module, task: Task) -> tuple[Tensor, ...]:

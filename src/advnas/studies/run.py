@@ -1,24 +1,21 @@
 """One run of a study: a search that leaves records, checkpoints and a result, and can be killed at any time."""
 
-import json
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from advnas import strategies
+from advnas.parallel.group import Group
 from advnas.parallel.launch import current
-from advnas.records.checkpoints import Checkpoints, resume_from, save_state
-from advnas.records.files import parse_json, write_atomically
-from advnas.records.journal import Journal
+from advnas.records.checkpoints import resume_from, save_state
+from advnas.records.files import parse_json
+from advnas.records.provenance import provenance
 from advnas.records.restoring import check_form
-from advnas.records.signals import StopSignals
-from advnas.search import Search, SearchStopped, Step
+from advnas.search import Minibatches, NonFiniteLoss, Recorder, Search, SearchRun, advance
+from advnas.search import run_search as take_all_turns
 from advnas.search.plan import saved_bytes
-from advnas.studies.folder import provenance
-from advnas.studies.study import Minibatches, Study
+from advnas.studies.study import Study
 
 _MEMORY_DRAWS = 4
 
@@ -46,27 +43,15 @@ def run_warmup(study: Study, seed: int, folder: Path) -> None:
     target, group = warmup_file(folder, seed), current()
     if group.any(target.exists()):
         return
-    search, data = study.begin(strategies.baselines()[0], seed)
-    checkpoints, clock = Checkpoints(target.with_suffix("")), _Clock()
-
-    def go_on(saved: dict[str, Any]) -> None:
-        nonlocal clock
-        check_form(saved, [{"search": {}, "data": {}, "seconds": 0.0}], "it")
-        search.restore(saved["search"])
-        data.restore(saved["data"])
-        clock = _Clock(saved["seconds"])
-
-    checkpoints.resume(go_on)
-    group.wait()  # nobody writes before all have read
-    while search.weight_steps < study.length.warmup_turns:
-        search.turn(*data.losses(search))
-        if group.rank == 0 and search.weight_steps % study.length.record_every == 0:
-            state = {"search": search.state(), "data": data.state(), "seconds": clock.seconds}
-            checkpoints.save(state, search.weight_steps)
-    warm = {"weights": search.state()["weights"], "data": data.state(), "seconds": clock.seconds}
-    group.on_rank_zero(partial(save_state, target, warm))
-    if group.rank == 0:
-        checkpoints.clear()
+    run = SearchRun(*study.begin(strategies.baselines()[0], seed), study.length)
+    asked = run.asked() | {"kind": "warm-up"}
+    length = study.length
+    with Recorder(target.with_suffix(""), run, asked=asked, resume=True, group=group) as recorder:
+        advance(run, until=length.warmup_turns, every=length.record_every, after=length.turns, recorder=recorder)
+        seconds = recorder.seconds
+        warm = {"weights": run.search.state()["weights"], "data": run.data.state(), "seconds": seconds}
+        group.on_rank_zero(partial(save_state, target, warm))
+        recorder.finish({"seed": seed, "seconds": seconds})
 
 
 def run_search(study: Study, strategy: str, seed: int, folder: Path) -> None:
@@ -77,57 +62,37 @@ def run_search(study: Study, strategy: str, seed: int, folder: Path) -> None:
     own, group = run_folder(folder, strategy, seed), current()
     if group.any((own / "result.json").exists()):
         return
-    search, data = study.begin(strategy, seed)
-    group.on_rank_zero(partial(_describe, own, study, strategy, seed))
-    checkpoints, log = Checkpoints(own), _Log(own, writes=group.rank == 0)
-
-    def go_on(saved: dict[str, Any]) -> None:
-        check_form(saved, [{"search": {}, "data": {}}], "it")
-        log.restore(saved)
-        search.restore(saved["search"], own)
-        data.restore(saved["data"])
-
-    def begin(warm: dict[str, Any]) -> None:
-        check_form(warm, [{"weights": {}, "data": {}, "seconds": 0.0}], "it")
-        search.load_weights(warm["weights"])
-        data.restore(warm["data"])
-        log.warmup_seconds = warm["seconds"]
-
-    if not checkpoints.resume(go_on) and shares_warmup(strategy) and study.length.warmup:
-        resume_from(warmup_file(folder, seed), begin)
-    group.wait()  # nobody writes before all have read
-    group.count_anew()
-    _go(study, search, data, log, checkpoints)
-    result = {"strategy": strategy, "seed": seed, **_found(study, strategy, seed, search, log)}
-
-    def finish() -> None:
-        evaluation = study.evaluate(strategy, seed, search, own / "evaluation")
-        whole = result | {"evaluation": evaluation, "provenance": provenance()}
-        write_atomically(own / "result.json", json.dumps(whole, indent=1) + "\n")
-        checkpoints.clear()
-
-    group.on_rank_zero(finish)
-
-
-def _describe(own: Path, study: Study, strategy: str, seed: int) -> None:
-    """Write what a reader of the run must know about its strategy, and need not know by itself."""
+    run = SearchRun(*study.begin(strategy, seed), study.length)
     learns = strategies.strategy_type(strategy).learns
-    asked = {"strategy": strategy, "seed": seed, "answer": study.answer_of(strategy), "learns": learns}
-    write_atomically(own / "run.json", json.dumps(asked, indent=1) + "\n")
+    asked = run.asked() | {"strategy": strategy, "answer": study.answer_of(strategy), "learns": learns}
+    with Recorder(own, run, asked=asked, resume=True, group=group) as recorder:
+        if not recorder.resumed and shares_warmup(strategy) and study.length.warmup:
+            resume_from(warmup_file(folder, seed), partial(_begin_warm, run, recorder))
+        group.count_anew()
+        take_all_turns(run, recorder=recorder)
+        result = _result(run, recorder) | {"strategy": strategy}
+        group.on_rank_zero(partial(_finish, study, run.search, run.data, recorder, result))
 
 
-def _found(study: Study, strategy: str, seed: int, search: Search, log: "_Log") -> dict[str, Any]:
+def _begin_warm(run: SearchRun, recorder: Recorder, warm: dict[str, Any]) -> None:
+    """Start from the weights and the data at the end of a warm-up."""
+    check_form(warm, [{"weights": {}, "data": {}, "seconds": 0.0}], "it")
+    run.search.load_weights(warm["weights"])
+    run.data.restore(warm["data"])
+    recorder.warmup_seconds = warm["seconds"]
+
+
+def _result(run: SearchRun, recorder: Recorder) -> dict[str, Any]:
     """What is known at the end of a search."""
-    answers, traffic = search.answers(), _traffic(search)
-    return {
-        "argmax": answers["argmax"],
-        "process_best": answers["process_best"],
-        "seconds": log.seconds,
-        "warmup_seconds": log.warmup_seconds,
-        "saved_bytes": _memory(study, strategy, seed),
-        "operation_sizes": search.space.operation_sizes(),
-        **traffic,
-    }
+    times = {"seconds": recorder.seconds, "warmup_seconds": recorder.warmup_seconds}
+    return run.result() | times | _traffic(run.search)
+
+
+def _finish(study: Study, search: Search, data: Minibatches, recorder: Recorder, result: Mapping[str, Any]) -> None:
+    """Judge the answer, and write the result."""
+    evaluation = study.evaluate(result["strategy"], result["seed"], search, recorder.folder / "evaluation")
+    memory = _memory(search, data)  # last: its steps change the search
+    recorder.finish({**result, "saved_bytes": memory, "evaluation": evaluation, "provenance": provenance()})
 
 
 def _traffic(search: Search) -> dict[str, Any]:
@@ -137,6 +102,26 @@ def _traffic(search: Search) -> dict[str, Any]:
     network = sum(weight.nbytes for weight in search.model.parameters())
     traffic = {"processes": search.group.size, "bytes": search.group.bytes_a_step(), "network": network}
     return {"traffic": traffic}
+
+
+def _memory(search: Search, data: Minibatches) -> int | None:
+    """What the larger of the two kinds of step keeps for its backward pass: the mean over a few uniform draws.
+
+    The search is over, and may be changed. None: a step at uniform theta has no finite loss.
+    """
+    search.join(Group())
+    for logits in search.theta.parameters:
+        logits.data.zero_()
+    kept = []
+    try:
+        for _ in range(_MEMORY_DRAWS):
+            training, validation = data.losses(search)
+            weights = saved_bytes(partial(search.weight_step, training))
+            theta = saved_bytes(partial(search.architecture_step, validation(), training_loss_of=training))
+            kept.append(max(weights, theta))
+    except NonFiniteLoss:
+        return None
+    return sum(kept) // len(kept)
 
 
 def read_results(folder: Path) -> list[dict[str, Any]]:
@@ -154,139 +139,3 @@ def _read_result(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"{path} is no result of a run: {error}. Remove it, and run the study again.") from error
     return result
-
-
-def _go(study: Study, search: Search, data: Minibatches, log: "_Log", checkpoints: Checkpoints) -> None:
-    """Take the turns that are left. A signal lets the one under way finish, saves, and stops."""
-    length, group = study.length, search.group
-    with StopSignals() as signals, log:
-        while True:
-            if search.weight_steps == length.warmup_turns and not log.records:
-                log.end_warmup()
-                log.record(study, search, data)
-            if search.weight_steps >= length.turns:
-                return
-            log.note(search.turn(*data.losses(search)))
-            due = search.weight_steps % length.record_every == 0 or search.weight_steps == length.turns
-            if due and search.weight_steps > length.warmup_turns:
-                log.record(study, search, data)
-            stop = group.any(signals.requested)  # it may reach the processes in different turns
-            if (due or stop) and group.rank == 0:
-                log.sync()
-                state = {"search": search.state(checkpoints.folder), "data": data.state(), **log.state()}
-                checkpoints.save(state, search.weight_steps)
-            if stop:
-                raise SearchStopped(f"The run in {checkpoints.folder} was stopped and saved.")
-
-
-class _Clock:
-    """Seconds at work, over all the times a run was started."""
-
-    def __init__(self, before: float = 0.0) -> None:
-        self._start = time.perf_counter() - before
-
-    @property
-    def seconds(self) -> float:
-        return round(time.perf_counter() - self._start, 3)
-
-
-class _Log:
-    """Records of a run. Times stand in a file of their own: the records of equal runs are equal to the byte.
-
-    writes: of several processes that do a run together, one.
-    """
-
-    def __init__(self, folder: Path, *, writes: bool) -> None:
-        self._folder, self._writes = folder, writes
-        self.records: list[dict[str, Any]] = []
-        self._timing: list[dict[str, float]] = []
-        self.warmup_seconds = 0.0
-        self._losses: list[float] = []
-        self._lines = 0
-        self._clock = _Clock()
-
-    def __enter__(self) -> Self:
-        self._journal = Journal(self._folder / "metrics.jsonl", keep=self._lines) if self._writes else None
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._journal is not None:
-            self._journal.close()
-
-    def restore(self, saved: Mapping[str, Any]) -> None:
-        """Go on with a `state`."""
-        moment = {"epoch": 0.0, "seconds": 0.0}
-        example = self.state()
-        check_form(saved, [example, {**example, "records": [{}], "timing": [moment], "losses": [0.0]}], "it")
-        try:
-            json.dumps(saved["records"])
-        except (TypeError, ValueError, RecursionError) as error:
-            raise ValueError(f"its records are not plain values: {error}") from error
-        self.records, self._timing = saved["records"], saved["timing"]
-        self._losses, self._lines = saved["losses"], saved["lines"]
-        self.warmup_seconds, self._clock = saved["warmup_seconds"], _Clock(saved["seconds"])
-
-    @property
-    def seconds(self) -> float:
-        return self._clock.seconds
-
-    def end_warmup(self) -> None:
-        """A strategy with a warm-up of its own: what was spent so far is not the search."""
-        self.warmup_seconds = self.warmup_seconds or self._clock.seconds
-        self._clock = _Clock()
-
-    def note(self, steps: Sequence[Step]) -> None:
-        """Every step is a line; the loss of theta's is part of the next record."""
-        for step in steps:
-            if self._journal is not None:
-                self._journal.append(asdict(step))
-            self._losses += [step.loss] * (step.phase == "architecture")
-        self._lines += len(steps)
-
-    def sync(self) -> None:
-        """A checkpoint counts lines, so they must be there before it."""
-        if self._journal is not None:
-            self._journal.sync()
-
-    def record(self, study: Study, search: Search, data: Minibatches) -> None:
-        losses, self._losses = self._losses, []
-        epoch = search.weight_steps / study.length.per_epoch
-        self.records.append(
-            {
-                "epoch": epoch,
-                "step": search.weight_steps,
-                "entropy": search.distribution.entropy().mean().item(),
-                "loss": sum(losses) / len(losses) if losses else None,
-                "metric": data.measure(search),
-                **search.answers(),
-            }
-        )
-        self._timing.append({"epoch": epoch, "seconds": self.seconds})
-        if self._journal is None:
-            return
-        for name, lines in (("records", self.records), ("timing", self._timing)):
-            text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
-            write_atomically(self._folder / f"{name}.jsonl", text)
-
-    def state(self) -> dict[str, Any]:
-        return {
-            "records": self.records,
-            "timing": self._timing,
-            "warmup_seconds": self.warmup_seconds,
-            "seconds": self.seconds,
-            "losses": self._losses,
-            "lines": self._lines,
-        }
-
-
-def _memory(study: Study, strategy: str, seed: int) -> int:
-    """What the larger of the two kinds of step keeps for its backward pass: the mean over a few uniform draws."""
-    (search, data), kept = study.begin(strategy, seed), []
-    for _ in range(_MEMORY_DRAWS):
-        training, validation = data.losses(search)
-        steps = (
-            partial(search.weight_step, training),
-            partial(search.architecture_step, validation(), training_loss_of=training),
-        )
-        kept.append(max(saved_bytes(step) for step in steps))
-    return sum(kept) // len(kept)

@@ -1,12 +1,11 @@
 """What a study is: searches that can be stepped through, how long they are, and what their answers are worth."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 from advnas.architecture import Architecture
-from advnas.search import LossOf, Search
+from advnas.search import Length, Minibatches, Search
 from advnas.strategies import Answer
 
 
@@ -30,38 +29,6 @@ class Found:
         return "argmax", self.argmax
 
 
-@dataclass(frozen=True)
-class Length:
-    """How long a search is, counted in turns of Algorithm 1's loop.
-
-    per_epoch: turns in one pass over the training data. epochs: passes of the whole search. warmup: passes at its
-    beginning with theta fixed. records: how many per pass, each with a checkpoint.
-    """
-
-    per_epoch: int
-    epochs: int
-    warmup: int
-    records: int
-
-    @property
-    def turns(self) -> int:
-        """Of the whole search."""
-        return self.epochs * self.per_epoch
-
-    @property
-    def warmup_turns(self) -> int:
-        """In how many of the first ones theta stays fixed."""
-        return self.warmup * self.per_epoch
-
-    @property
-    def record_every(self) -> int:
-        """Turns between two records."""
-        return max(1, self.per_epoch // self.records)
-
-    def __str__(self) -> str:
-        return f"{self.turns:,}, {self.per_epoch:,} per epoch; theta fixed for the first {self.warmup_turns:,}"
-
-
 class Study(Protocol):
     """Strategies x seeds under one setting. It can be sent to another process."""
 
@@ -82,7 +49,7 @@ class Study(Protocol):
         """A frozen dataclass: everything that decides the outcome."""
 
     @property
-    def length(self) -> "Length":
+    def length(self) -> Length:
         """How long a search is."""
 
     def procedure(self) -> dict[str, str]:
@@ -91,7 +58,7 @@ class Study(Protocol):
     def check(self, strategy: str, seed: int) -> None:
         """Raise now what would otherwise stop every run, such as missing data."""
 
-    def begin(self, strategy: str, seed: int) -> "tuple[Search, Minibatches]":
+    def begin(self, strategy: str, seed: int) -> tuple[Search, Minibatches]:
         """Make a search at its very beginning and its data; the data are the same for all strategies of a seed."""
 
     def answer_of(self, strategy: str) -> Answer:
@@ -102,44 +69,3 @@ class Study(Protocol):
 
         folder: for checkpoints, and for what is to be kept beyond the numbers.
         """
-
-
-class Minibatches(Protocol):
-    """Data that know what is due at a search's position. What they carry along beyond it is saved with it."""
-
-    def losses(self, search: Search) -> tuple[LossOf, Callable[[], LossOf]]:
-        """What `Search.turn` takes: the losses on the minibatches that are due."""
-
-    def state(self) -> dict[str, Any]:
-        """What is carried from one step to the next, such as a hidden state."""
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on with what was carried."""
-
-    def measure(self, search: Search) -> float | None:
-        """How good the most likely architecture is by now, where that is cheap to know; the more the better."""
-
-
-@dataclass(frozen=True)
-class TwoStreams:
-    """Minibatches that depend on the seed and the number of steps taken, so all strategies see the same.
-
-    training, validation: give the loss on minibatch number n, for the weights and for theta.
-    """
-
-    training: Callable[[int], LossOf]
-    validation: Callable[[int], LossOf]
-
-    def losses(self, search: Search) -> tuple[LossOf, Callable[[], LossOf]]:
-        """Of the weights on one part of the data, and of theta on the other."""
-        return self.training(search.weight_steps), lambda: self.validation(search.architecture_steps)
-
-    def state(self) -> dict[str, Any]:
-        """Nothing beyond the position."""
-        return {}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Nothing beyond the position."""
-
-    def measure(self, search: Search) -> None:
-        """Not known before the end."""

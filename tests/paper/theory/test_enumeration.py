@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from advnas import strategies
-from advnas.paper.theory import random_table, reinforce, small_network, small_network_problem
+from advnas.paper.problems import random_table, reinforce, small_network, small_network_problem
 from advnas.testing.enumeration import Enumeration, every_architecture, random_logits
 
 

@@ -7,14 +7,14 @@ import torch
 from torch.nn import functional as F
 
 from advnas import Draw, Search
-from advnas.paper import theory
+from advnas.paper import problems
 from advnas.search import constant
 from advnas.strategies import Phase, get
 from advnas.testing.enumeration import every_architecture, feedback, network_objective, random_logits
 
-SPACE, LOSS_OF = theory.small_network()
+SPACE, LOSS_OF = problems.small_network()
 OBJECTIVE = network_objective(SPACE, LOSS_OF)
-LOGITS = random_logits(SPACE.sizes, theory.seeded(1))
+LOGITS = random_logits(SPACE.sizes, problems.seeded(1))
 PROGRESS = 0.3
 
 assert_close = partial(torch.testing.assert_close, rtol=1e-6, atol=1e-8)
@@ -38,8 +38,8 @@ def reward(draw):
 def answer(strategy, seed=0, state=None):
     """One architecture step: its draw, what came back, and the gradient of J."""
     leaf = LOGITS.clone().requires_grad_()
-    state = strategy.init(LOGITS, SPACE.zeros, theory.seeded(seed)) if state is None else state
-    draw = strategy.draw(leaf, state, Phase.ARCHITECTURE, PROGRESS, theory.seeded(seed))
+    state = strategy.init(LOGITS, SPACE.zeros, problems.seeded(seed)) if state is None else state
+    draw = strategy.draw(leaf, state, Phase.ARCHITECTURE, PROGRESS, problems.seeded(seed))
     seen = feedback(OBJECTIVE, draw)
     gradient, state = strategy.gradient(seen, draw, leaf, state)
     return draw, seen, gradient, state
@@ -96,9 +96,9 @@ def test_darts_follows_the_reward_of_the_mixture():
 
 def test_second_order_darts_follows_the_reward_after_a_step_of_the_weights():
     """d/dtheta of valid(w - xi grad_w train(w, theta), theta); through Search, whose theta is float32."""
-    space, valid_of = theory.small_network()
-    generator = theory.seeded(5)
-    x, y = (theory.uniform(8, *rest, low=-1, high=1, generator=generator) for rest in ((4,), ()))
+    space, valid_of = problems.small_network()
+    generator = problems.seeded(5)
+    x, y = (problems.uniform(8, *rest, low=-1, high=1, generator=generator) for rest in ((4,), ()))
     weights, xi = list(space.model.parameters()), 0.3
 
     def train_of(model):
@@ -143,7 +143,7 @@ def test_snas_follows_the_reward_of_its_relaxed_draw(seed):
     _, _, gradient, _ = answer(strategy, seed)
 
     def reward_of(theta):
-        return reward(strategy.draw(theta, {}, Phase.ARCHITECTURE, PROGRESS, theory.seeded(seed)))
+        return reward(strategy.draw(theta, {}, Phase.ARCHITECTURE, PROGRESS, problems.seeded(seed)))
 
     assert_close(gradient, difference(reward_of, LOGITS), rtol=1e-5)
 
@@ -155,7 +155,7 @@ def test_gdas_follows_its_relaxation_with_the_slopes_of_the_hard_draw(seed):
     real = LOGITS.isfinite()
     assert draw.one_hot
     assert_close(-seen.slopes[real], slopes_of_weights(draw)[real])
-    gumbel = -torch.empty_like(LOGITS).exponential_(generator=theory.seeded(seed)).log()
+    gumbel = -torch.empty_like(LOGITS).exponential_(generator=problems.seeded(seed)).log()
     temperature = 10 + PROGRESS * (0.1 - 10)
     assert_close(
         gradient,
@@ -197,9 +197,9 @@ def enas_rows(strategy, controller, chosen, logits):
 
 def enas_setting(**options):
     strategy = get("enas", hidden=3, **options)
-    logits = random_logits((3, 2), theory.seeded(0))
-    state = strategy.init(logits, torch.zeros(2, 3, dtype=torch.bool), theory.seeded(1))
-    state["controller"] = theory.uniform(*state["controller"].shape, low=-1, high=1, generator=theory.seeded(2))
+    logits = random_logits((3, 2), problems.seeded(0))
+    state = strategy.init(logits, torch.zeros(2, 3, dtype=torch.bool), problems.seeded(1))
+    state["controller"] = problems.uniform(*state["controller"].shape, low=-1, high=1, generator=problems.seeded(2))
     return strategy, logits, {**state, "baseline": torch.tensor(-0.5, dtype=torch.float64)}
 
 
@@ -221,7 +221,7 @@ def test_enas_is_unbiased_for_the_expected_reward_of_its_controller():
     """Sum over all architectures of p(a) delta(a) = d/dcontroller of sum p(a) r(a)."""
     strategy, logits, state = enas_setting()
     architectures = every_architecture((3, 2))
-    losses = theory.uniform(6, low=0, high=2, generator=theory.seeded(3))
+    losses = problems.uniform(6, low=0, high=2, generator=problems.seeded(3))
 
     def probabilities(controller):
         return torch.stack([enas_rows(strategy, controller, a, logits)[a == 1].sum().exp() for a in architectures])

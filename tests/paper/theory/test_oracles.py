@@ -9,7 +9,7 @@ from torch import nn
 
 from advnas import Choice, Draw, Search, SearchSpace
 from advnas.gates import last_norm
-from advnas.paper import theory
+from advnas.paper import problems
 from advnas.testing.enumeration import feedback, network_objective
 
 FORMATS = [torch.contiguous_format, torch.channels_last]
@@ -36,7 +36,7 @@ def loss_of(model, x):
 
 
 def images(memory_format=torch.contiguous_format):
-    x = theory.uniform(4, 3, 6, 6, low=-1, high=1, generator=theory.seeded(1))
+    x = problems.uniform(4, 3, 6, 6, low=-1, high=1, generator=problems.seeded(1))
     return x.to(memory_format=memory_format)
 
 
@@ -58,7 +58,7 @@ def norm_candidate(tail, affine=True):
     body = nn.Sequential(
         nn.ReLU(), nn.Conv2d(3, 3, 3, padding=1, bias=False), nn.BatchNorm2d(3, affine=affine), *tail
     )
-    return theory.randomise(body, theory.seeded(2))
+    return problems.randomise(body, problems.seeded(2))
 
 
 @pytest.mark.parametrize("memory_format", FORMATS)
@@ -92,14 +92,14 @@ def test_a_gate_in_the_batch_norm_and_a_multiplication_agree(tail, affine, memor
 @pytest.mark.parametrize("memory_format", FORMATS)
 def test_a_linear_candidate_has_the_advantage_of_its_weight(layer, memory_format):
     """A = <W, dr/dW>, without bias."""
-    layer = theory.randomise(copy.deepcopy(layer), theory.seeded(3)).to(memory_format=memory_format)
+    layer = problems.randomise(copy.deepcopy(layer), problems.seeded(3)).to(memory_format=memory_format)
     model, x = nn.Sequential(Choice({"only": layer})), images(memory_format)
     (slope,) = reward_slopes(model, x, [layer.weight])
     torch.testing.assert_close(advantages(model, x), (layer.weight * slope).sum()[None].detach())
 
 
 def test_tied_decisions_have_the_sum_of_their_advantages():
-    layers = [theory.randomise(nn.Linear(6, 6, bias=False), theory.seeded(seed)) for seed in (4, 5)]
+    layers = [problems.randomise(nn.Linear(6, 6, bias=False), problems.seeded(seed)) for seed in (4, 5)]
     tied, apart = (
         nn.Sequential(Choice({"only": layers[0]}, name="a"), nn.Tanh(), Choice({"only": layers[1]}, name=second))
         for second in ("a", "b")
@@ -108,7 +108,7 @@ def test_tied_decisions_have_the_sum_of_their_advantages():
 
 
 def test_a_choice_in_a_recurrence_has_the_advantage_of_all_time_steps():
-    layer = theory.randomise(nn.Linear(6, 6, bias=False), theory.seeded(6))
+    layer = problems.randomise(nn.Linear(6, 6, bias=False), problems.seeded(6))
     cell = Choice({"only": layer})
     model = nn.Sequential(cell, nn.Tanh(), cell, nn.Tanh(), cell)
     (slope,) = reward_slopes(model, images(), [layer.weight])
@@ -120,7 +120,7 @@ def test_a_search_reports_these_advantages(memory_format):
     """Search.architecture_step in single precision, at whatever it drew."""
     norms = {"a": norm_candidate([]), "b": norm_candidate(TAILS["relu"])}
     linears = {
-        size: theory.randomise(nn.Conv2d(3, 3, size, padding=size // 2, bias=False), theory.seeded(size))
+        size: problems.randomise(nn.Conv2d(3, 3, size, padding=size // 2, bias=False), problems.seeded(size))
         for size in (1, 3)
     }
     model = nn.Sequential(
@@ -141,8 +141,8 @@ def test_a_search_reports_these_advantages(memory_format):
 
 def test_weights_that_fit_the_minibatch_leave_the_approximate_advantage_nothing_to_say():
     """At a stationary point dr/dW = 0, so A = <W, dr/dW> = 0; the exact advantage is what the fit is worth."""
-    generator = theory.seeded(7)
-    x, y = (theory.uniform(9, width, low=-1, high=1, generator=generator) for width in (4, 2))
+    generator = problems.seeded(7)
+    x, y = (problems.uniform(9, width, low=-1, high=1, generator=generator) for width in (4, 2))
     layer = nn.Linear(4, 2, bias=False).double()
     layer.weight.data = torch.linalg.lstsq(x, y).solution.T.contiguous()
     space = SearchSpace(nn.Sequential(Choice({"only": layer})))
@@ -154,33 +154,33 @@ def test_weights_that_fit_the_minibatch_leave_the_approximate_advantage_nothing_
 
 def cell(candidates):
     """Of every architecture of a cell: what is drawn and the approximate and exact advantages, by edge."""
-    space, problem = theory.cell_problem(candidates)
+    space, problem = problems.cell_problem(candidates)
     names = [decision.name for decision in space.decisions]
     chosen = dict(zip(names, problem.architectures.argmax(-1).unbind(1), strict=True))
     approximate, exact = (
-        dict(zip(names, theory.advantages(problem, estimator(problem)).unbind(1), strict=True))
-        for estimator in (theory.approximate_advantage, theory.exact_advantage)
+        dict(zip(names, problems.advantages(problem, estimator(problem)).unbind(1), strict=True))
+        for estimator in (problems.approximate_advantage, problems.exact_advantage)
     )
     return chosen, approximate, exact
 
 
 def test_where_only_conv_bn_reads_a_node_the_advantages_into_it_add_up_to_zero():
     """The reward does not depend on the node's scale. Node 1 has one edge into it, node 2 two."""
-    _, approximate, _ = cell(theory.two_convolutions)
+    _, approximate, _ = cell(problems.two_convolutions)
     assert approximate["0->1"].abs().max() < 1e-9
     assert (approximate["0->2"] + approximate["1->2"]).abs().max() < 1e-9
     assert approximate["0->2"].abs().max() > 1e-3
 
 
 def test_the_exact_advantage_has_no_such_blind_spot():
-    _, _, exact = cell(theory.two_convolutions)
+    _, _, exact = cell(problems.two_convolutions)
     assert exact["0->1"].abs().max() > 1e-3
     assert (exact["0->2"] + exact["1->2"]).abs().max() > 1e-3
 
 
 def test_a_skip_connection_out_of_the_node_restores_the_signal():
     """Silent where all edges out of the node are convolutions, but not where one of them skips to the end."""
-    chosen, approximate, _ = cell(theory.convolution_or_skip)
+    chosen, approximate, _ = cell(problems.convolution_or_skip)
     convolutions_only = (chosen["1->2"] == 0) & (chosen["1->3"] == 0)
     assert approximate["0->1"][convolutions_only].abs().max() < 1e-9
     assert approximate["0->1"][chosen["1->3"] == 1].abs().min() > 1e-6
@@ -191,5 +191,5 @@ def test_a_skip_connection_out_of_the_node_restores_the_signal():
 
 def test_with_the_usual_eps_of_batch_norm_the_sum_is_still_small():
     """eps = 1e-5 lets the scale through a little."""
-    _, approximate, _ = cell(partial(theory.two_convolutions, eps=1e-5))
+    _, approximate, _ = cell(partial(problems.two_convolutions, eps=1e-5))
     assert 0 < approximate["0->1"].abs().max() < 1e-3 * approximate["0->2"].abs().max()

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from advnas.paper import theory
+from advnas.paper import problems, theory
 
 PROBLEMS = theory.positive_problems(60)
 
@@ -27,7 +27,7 @@ def test_a_bound_with_a_quarter_in_place_of_a_half_holds_too(name):
 
 
 def test_no_covariance_of_a_one_hot_vector_has_an_eigenvalue_above_a_half():
-    generator = theory.seeded(0)
+    generator = problems.seeded(0)
     mu = (5 * torch.rand(1000, 4, generator=generator, dtype=torch.float64)).softmax(-1)
     covariance = torch.diag_embed(mu) - mu.unsqueeze(-1) * mu.unsqueeze(-2)
     assert torch.linalg.eigvalsh(covariance).max() <= 0.5
@@ -36,7 +36,7 @@ def test_no_covariance_of_a_one_hot_vector_has_an_eigenvalue_above_a_half():
 def test_the_estimator_with_less_variance_has_the_larger_bound():
     """The bound of two unbiased estimators differs by step^2 / 2 times the difference of their variances."""
     for problem in PROBLEMS:
-        adv, base = theory.exact_advantage(problem), theory.reinforce(problem)
+        adv, base = problems.exact_advantage(problem), problems.reinforce(problem)
         bounds = [theory.improvement_bound(problem, estimates, 0.3) for estimates in (adv, base)]
         variances = [problem.moments(estimates).variance.sum().item() for estimates in (adv, base)]
         assert bounds[0] - bounds[1] == pytest.approx(0.3**2 / 2 * (variances[1] - variances[0]))
@@ -55,7 +55,7 @@ def test_which_estimator_that_is_depends_on_the_edges_and_the_baseline():
 def test_without_positive_rewards_the_bound_can_fail():
     """Rewards 1 and -0.9: J and all logarithms exist, and the improvement is a quarter of the bound."""
     problem = theory.two_armed((1.0, -0.9))
-    estimates = theory.reinforce(problem)
+    estimates = problems.reinforce(problem)
     assert problem.expected_reward() > 0
     assert 0 < theory.improvement(problem, estimates, 1.0) < 0.3 * theory.improvement_bound(problem, estimates, 1.0)
 
@@ -63,7 +63,7 @@ def test_without_positive_rewards_the_bound_can_fail():
 def test_a_negative_expected_reward_has_no_logarithm():
     """As for every reward that is minus a positive loss."""
     problem = theory.two_armed((-1.0, -2.0))
-    assert math.isnan(theory.improvement(problem, theory.reinforce(problem), 1.0))
+    assert math.isnan(theory.improvement(problem, problems.reinforce(problem), 1.0))
 
 
 @pytest.mark.parametrize("rewards", [(1.0, -0.9), (-1.0, -2.0), (-5.0, 3.0)])
@@ -80,6 +80,6 @@ def test_a_constant_added_to_the_reward_repairs_both(rewards, step):
 def test_improvement_is_not_monotonic_for_any_step():
     """A long step makes the drawn architecture certain, and E[log R] < log E[R]."""
     problem = theory.two_armed((1.0, 2.0))
-    change = theory.improvement(problem, theory.reinforce(problem), 100.0)
+    change = theory.improvement(problem, problems.reinforce(problem), 100.0)
     assert change == pytest.approx(problem.rewards.log().mean().item() - math.log(1.5))
     assert change < 0

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from advnas.paper import theory
+from advnas.paper import problems, theory
 from advnas.testing.enumeration import Enumeration, network_objective, random_logits
 
 SIZES = [(2,), (3, 3), (3, 2, 4), (2, 1, 3, 2)]
@@ -17,44 +17,44 @@ def assert_unbiased(problem, estimates):
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("seed", range(5))
 def test_the_exact_advantage_is_unbiased_for_any_rewards(sizes, seed):
-    problem = theory.random_table(sizes, seed)
-    assert_unbiased(problem, theory.exact_advantage(problem))
+    problem = problems.random_table(sizes, seed)
+    assert_unbiased(problem, problems.exact_advantage(problem))
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_exact_advantage_is_unbiased_on_a_network_with_tied_nested_and_zero_candidates(seed):
-    problem = theory.small_network_problem(seed)
+    problem = problems.small_network_problem(seed)
     assert len(problem.architectures) == 3 * 2 * 4
-    assert_unbiased(problem, theory.exact_advantage(problem))
+    assert_unbiased(problem, problems.exact_advantage(problem))
 
 
 def test_it_stays_unbiased_when_the_minibatch_is_drawn_too():
     """E over a and V: the mean over all minibatches of the estimates is the gradient of the mean reward."""
-    space, _ = theory.small_network()
-    generator = theory.seeded(7)
-    x, y = (theory.uniform(12, *rest, low=-1, high=1, generator=generator) for rest in ((4,), ()))
+    space, _ = problems.small_network()
+    generator = problems.seeded(7)
+    x, y = (problems.uniform(12, *rest, low=-1, high=1, generator=generator) for rest in ((4,), ()))
     logits = random_logits(space.sizes, generator)
 
     def problem(rows):
         return Enumeration(logits, network_objective(space, lambda model: F.mse_loss(model(x[rows]), y[rows])))
 
     batches = [problem(rows) for rows in torch.arange(12).split(4)]
-    estimates = torch.stack([theory.exact_advantage(batch) for batch in batches]).mean(0)
+    estimates = torch.stack([problems.exact_advantage(batch) for batch in batches]).mean(0)
     assert_unbiased(problem(slice(None)), estimates)
 
 
 @pytest.mark.parametrize("baseline", [-3.0, 0.0, 0.7, 100.0])
 def test_reinforce_is_unbiased_with_any_constant_baseline(baseline):
-    for problem in (theory.random_table((3, 2, 4), seed=1), theory.small_network_problem()):
-        assert_unbiased(problem, theory.reinforce(problem, baseline))
+    for problem in (problems.random_table((3, 2, 4), seed=1), problems.small_network_problem()):
+        assert_unbiased(problem, problems.reinforce(problem, baseline))
 
 
 def test_a_decision_off_the_drawn_path_may_learn_nothing_without_bias():
     """`inner` exists only inside one candidate of `outer`; where the other is drawn its estimate is 0."""
-    problem = theory.small_network_problem()
-    names = [decision.name for decision in theory.small_network()[0].decisions]
+    problem = problems.small_network_problem()
+    names = [decision.name for decision in problems.small_network()[0].decisions]
     bypassed = problem.architectures[:, names.index("outer"), 1] == 1
-    estimates = theory.reinforce(problem)
+    estimates = problems.reinforce(problem)
     assert not estimates[bypassed, names.index("inner")].any()
     assert estimates[~bypassed, names.index("inner")].any()
     assert_unbiased(problem, estimates)
@@ -62,25 +62,25 @@ def test_a_decision_off_the_drawn_path_may_learn_nothing_without_bias():
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_approximate_advantage_is_the_exact_one_for_a_linear_reward(seed):
-    problem = theory.random_linear(4, 3, seed)
-    torch.testing.assert_close(theory.approximate_advantage(problem), theory.exact_advantage(problem))
+    problem = problems.random_linear(4, 3, seed)
+    torch.testing.assert_close(problems.approximate_advantage(problem), problems.exact_advantage(problem))
 
 
 @pytest.mark.parametrize("sizes", SIZES)
 def test_linear_in_each_decision_by_itself_is_enough(sizes):
     """The reward may multiply decisions, as long as its Taylor expansion in one a_i ends after one term."""
-    problem = theory.random_table(sizes, seed=2)
-    torch.testing.assert_close(theory.approximate_advantage(problem), theory.exact_advantage(problem))
+    problem = problems.random_table(sizes, seed=2)
+    torch.testing.assert_close(problems.approximate_advantage(problem), problems.exact_advantage(problem))
 
 
 def test_for_a_squared_error_the_approximation_charges_every_operation_its_squared_output():
     """r = -(y - sum of outputs)^2: exact - approximate = o_i^2, so E[delta] = grad J - E[o_i^2 (a_i - mu_i)]."""
-    generator = theory.seeded(3)
-    outputs = theory.uniform(3, 3, low=-1, high=1, generator=generator)
-    problem = theory.squared_error(outputs, 1.0, random_logits((3, 3, 3), generator))
+    generator = problems.seeded(3)
+    outputs = problems.uniform(3, 3, low=-1, high=1, generator=generator)
+    problem = problems.squared_error(outputs, 1.0, random_logits((3, 3, 3), generator))
     mu = problem.logits.softmax(-1)
     charge = mu * (outputs.square() - (mu * outputs.square()).sum(-1, keepdim=True))
-    mean = problem.moments(theory.approximate_advantage(problem)).mean
+    mean = problem.moments(problems.approximate_advantage(problem)).mean
     torch.testing.assert_close(mean, problem.gradient - charge)
 
 
@@ -88,39 +88,39 @@ def test_the_approximation_can_point_the_wrong_way():
     """Target 1, outputs 0 and 1.5: the second operation is better, and loses probability."""
     problem = theory.zero_or(1.5)
     assert problem.gradient[0, 1] > 0
-    assert problem.moments(theory.approximate_advantage(problem)).mean[0, 1] < 0
-    assert theory.alignment(problem, theory.approximate_advantage(problem)) == pytest.approx(-1)
+    assert problem.moments(problems.approximate_advantage(problem)).mean[0, 1] < 0
+    assert theory.alignment(problem, problems.approximate_advantage(problem)) == pytest.approx(-1)
 
 
 def test_the_approximation_is_silent_where_the_operation_already_fits():
     """Target 1, outputs 0 and 1: dr/dO = 0 at the better operation, so its advantage is 0."""
     problem = theory.zero_or(1.0)
     assert problem.gradient[0, 1] > 0
-    assert not theory.approximate_advantage(problem).any()
+    assert not problems.approximate_advantage(problem).any()
 
 
 @pytest.mark.parametrize(
     ("problem", "bias", "cosine"),
     [
         (theory.random_squared_error, 0.157, 0.998),
-        (theory.small_network_problem, 0.384, 0.976),
-        (lambda: theory.cell_problem(theory.two_convolutions)[1], 0.777, 0.630),
-        (lambda: theory.cell_problem(theory.convolution_or_skip)[1], 0.410, 0.994),
+        (problems.small_network_problem, 0.384, 0.976),
+        (lambda: problems.cell_problem(problems.two_convolutions)[1], 0.777, 0.630),
+        (lambda: problems.cell_problem(problems.convolution_or_skip)[1], 0.410, 0.994),
     ],
 )
 def test_the_bias_of_the_approximation_on_stated_examples(problem, bias, cosine):
     problem = problem()
-    estimates = theory.approximate_advantage(problem)
+    estimates = problems.approximate_advantage(problem)
     assert theory.relative_bias(problem, estimates) == pytest.approx(bias, abs=5e-4)
     assert theory.alignment(problem, estimates) == pytest.approx(cosine, abs=5e-4)
 
 
 def test_the_rule_for_zero_operations_gives_up_unbiasedness():
     """On purpose: a drawn zero operation is told the worst average in place of its own advantage, which is 0."""
-    problem = theory.small_network_problem()
-    space = theory.small_network()[0]
-    ruled = theory.with_zero_rule(problem, space.zeros)
-    plain = theory.approximate_advantage(problem)
+    problem = problems.small_network_problem()
+    space = problems.small_network()[0]
+    ruled = problems.with_zero_rule(problem, space.zeros)
+    plain = problems.approximate_advantage(problem)
     drew_zero = (problem.architectures * space.zeros).any(-1)
     assert not plain[drew_zero].any()
     assert ruled[drew_zero].any()

@@ -3,30 +3,30 @@
 import pytest
 import torch
 
-from advnas.paper import theory
+from advnas.paper import problems, theory
 from advnas.testing.enumeration import random_logits
 
 
 def example(seed, edges=3, operations=3, low=-1.0):
-    generator = theory.seeded(seed)
-    coefficients = theory.uniform(edges, operations, low=low, high=1.0, generator=generator)
-    return coefficients, theory.linear_problem(coefficients, random_logits((operations,) * edges, generator))
+    generator = problems.seeded(seed)
+    coefficients = problems.uniform(edges, operations, low=low, high=1.0, generator=generator)
+    return coefficients, problems.linear_problem(coefficients, random_logits((operations,) * edges, generator))
 
 
 def centred(seed):
     """Coefficients shifted so that every edge's expected reward is 0."""
     coefficients, problem = example(seed)
     mean = (coefficients * problem.logits.softmax(-1)).sum(-1, keepdim=True)
-    return coefficients - mean, theory.linear_problem(coefficients - mean, problem.logits)
+    return coefficients - mean, problems.linear_problem(coefficients - mean, problem.logits)
 
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("edge", range(3))
 def test_the_corrected_formulas_hold(seed, edge):
     coefficients, problem = example(seed)
-    adv = problem.moments(theory.exact_advantage(problem))
+    adv = problem.moments(problems.exact_advantage(problem))
     for baseline in (0.0, 0.8, problem.expected_reward().item()):
-        base = problem.moments(theory.reinforce(problem, baseline))
+        base = problem.moments(problems.reinforce(problem, baseline))
         formulas = theory.corrected_formulas(coefficients, problem.logits, edge, baseline=baseline)
         assert formulas.squared_norm == pytest.approx(problem.gradient[edge].square().sum().item())
         assert formulas.adv == pytest.approx(adv.variance[edge].item())
@@ -44,7 +44,7 @@ def test_the_printed_squared_norm_is_not_zero_for_a_constant_reward():
 @pytest.mark.parametrize("seed", range(5))
 def test_the_printed_variance_of_the_advantage_is_its_second_moment(seed):
     coefficients, problem = example(seed)
-    adv = problem.moments(theory.exact_advantage(problem))
+    adv = problem.moments(problems.exact_advantage(problem))
     printed = theory.printed_formulas(coefficients, problem.logits, 0)
     assert printed.adv == pytest.approx(adv.second_moment[0].item())
     assert printed.adv > adv.variance[0] + 1e-6
@@ -53,7 +53,7 @@ def test_the_printed_variance_of_the_advantage_is_its_second_moment(seed):
 @pytest.mark.parametrize("seed", range(5))
 def test_the_printed_gap_holds_where_every_other_edge_is_worth_nothing_on_average(seed):
     coefficients, problem = centred(seed)
-    adv, base = (problem.moments(f(problem)) for f in (theory.exact_advantage, theory.reinforce))
+    adv, base = (problem.moments(f(problem)) for f in (problems.exact_advantage, problems.reinforce))
     printed = theory.printed_formulas(coefficients, problem.logits, 0)
     gap = (base.variance - adv.variance)[0].item()
     assert printed.base - printed.adv == pytest.approx(gap)
@@ -61,7 +61,7 @@ def test_the_printed_gap_holds_where_every_other_edge_is_worth_nothing_on_averag
 
 def test_the_printed_gap_does_not_hold_elsewhere():
     coefficients, problem = theory.formula_example()
-    adv, base = (problem.moments(f(problem)) for f in (theory.exact_advantage, theory.reinforce))
+    adv, base = (problem.moments(f(problem)) for f in (problems.exact_advantage, problems.reinforce))
     printed = theory.printed_formulas(coefficients, problem.logits, 0)
     assert printed.base - printed.adv > 2 * (base.variance - adv.variance)[0]
 
@@ -92,31 +92,32 @@ def test_with_the_baseline_of_the_experiments_it_grows_linearly_from_a_lower_sta
 def test_at_uniform_theta_the_other_edges_must_vary_more_than_this_one_is_worth(seed):
     """b = J: gap = (1 - |mu|^2) (sum_{k != i} V_k - rho_i^2), here with mu = 1/3."""
     coefficients, _ = example(seed)
-    problem = theory.linear_problem(coefficients, torch.zeros(3, 3).double())
+    problem = problems.linear_problem(coefficients, torch.zeros(3, 3).double())
     spread, rho = coefficients.var(-1, correction=0), coefficients.mean(-1)
     expected = 2 / 3 * (spread.sum() - spread - rho.square())
-    adv, base = (problem.moments(f(problem)) for f in (theory.exact_advantage, theory.centred_reinforce))
+    adv, base = (problem.moments(f(problem)) for f in (problems.exact_advantage, problems.centred_reinforce))
     torch.testing.assert_close(base.variance - adv.variance, expected)
 
 
 def test_on_networks_the_exact_advantage_has_the_least_variance_of_the_unbiased_estimators():
     """On the three networks here; nothing proves it in general."""
     for problem in theory.network_examples().values():
-        estimators = (theory.exact_advantage, theory.centred_reinforce, theory.reinforce)
+        estimators = (problems.exact_advantage, problems.centred_reinforce, problems.reinforce)
         errors = [theory.relative_error(problem, estimator(problem)) for estimator in estimators]
         assert errors == sorted(errors)
 
 
 def test_the_approximation_may_err_more_than_reinforce_with_a_baseline():
-    problem = theory.small_network_problem()
+    problem = problems.small_network_problem()
     errors = [
-        theory.relative_error(problem, f(problem)) for f in (theory.approximate_advantage, theory.centred_reinforce)
+        theory.relative_error(problem, f(problem))
+        for f in (problems.approximate_advantage, problems.centred_reinforce)
     ]
     assert errors[0] > 1.5 * errors[1]
 
 
 def test_equal_operations_are_the_worst_case_for_the_advantage():
     """Every architecture has the same reward: b = J leaves no variance at all, the advantage keeps its own."""
-    problem = theory.linear_problem(torch.ones(3, 2).double(), torch.zeros(3, 2).double())
-    assert problem.moments(theory.centred_reinforce(problem)).variance.sum() == pytest.approx(0)
-    assert problem.moments(theory.exact_advantage(problem)).variance.sum() == pytest.approx(3 / 2)
+    problem = problems.linear_problem(torch.ones(3, 2).double(), torch.zeros(3, 2).double())
+    assert problem.moments(problems.centred_reinforce(problem)).variance.sum() == pytest.approx(0)
+    assert problem.moments(problems.exact_advantage(problem)).variance.sum() == pytest.approx(3 / 2)

@@ -1,0 +1,27 @@
+"""What the answers of a study's runs are worth."""
+
+from advnas.reports.study import Accuracies, Measure, RunRecords, StudyRecords
+
+
+def judge(study: StudyRecords, table: Accuracies | None) -> dict[str, list[tuple[Measure, ...]]]:
+    """What the answers of the finished runs are worth, as retrained or as the table knows them: [strategy][run].
+
+    Strategies without a judged answer are left out.
+    """
+    judged = {name: [_worth(run, table) for run in study.of(name) if run.finished] for name in study.strategies}
+    return {name: known for name, found in judged.items() if (known := [worth for worth in found if worth])}
+
+
+def _worth(run: RunRecords, table: Accuracies | None) -> tuple[Measure, ...]:
+    if run.evaluation:
+        return run.evaluation.measures
+    cell = run.answer(run.latest)
+    return () if table is None or cell is None else (Measure("test accuracy", table.accuracy(cell), True),)
+
+
+def best_run(study: StudyRecords, strategy: str) -> RunRecords:
+    """Of the finished runs of a strategy, the one whose retrained answer is best on the validation data."""
+    runs = [(run.evaluation.validation_score, run) for run in study.of(strategy) if run.evaluation]
+    if not runs:
+        raise ValueError(f"No run of {strategy} has an answer that was retrained.")
+    return min(runs, key=lambda scored: scored[0])[1]
