@@ -39,6 +39,7 @@ from advnas import stores as weights
 from advnas.arguments import parse_size
 from advnas.randomness import generator, seed_of
 from advnas.search import PAPER_WEIGHTS, LossOf
+from advnas.search.device import keep_kernels
 from advnas.spaces.mobile import SMALL_IMAGES, MakeCandidates, MobileNetwork, many_candidates
 
 Row = dict[str, Any]
@@ -74,6 +75,7 @@ DENSE_STEPS = 3
 def main() -> None:
     options = parse_arguments()
     if options.measure is not None:
+        keep_kernels()
         print(json.dumps(measure(Setting(**json.loads(options.measure)))))
         return
     if options.large:

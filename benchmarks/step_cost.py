@@ -27,6 +27,7 @@ from advnas import Architecture, Search, SearchSpace, strategies
 from advnas.distribution import Distribution
 from advnas.randomness import generator, seed_of
 from advnas.search import PAPER_WEIGHTS, LossOf
+from advnas.search.device import keep_kernels
 from advnas.search.plan import saved_bytes
 from advnas.spaces.nasbench201 import ConvolutionCellNetwork, nasbench201_candidates
 
@@ -52,6 +53,7 @@ Measure = dict[str, float]
 def main() -> None:
     options = parse_arguments()
     keep_freed_memory()
+    keep_kernels()
     setting = Setting(architectures=options.architectures, repeats=options.repeats)
     results = measure(setting, options.strategies)
     if options.json:

@@ -364,7 +364,7 @@ def _load(module: nn.Module, weights: dict[str, Tensor], source: str) -> None:
     module.load_state_dict(whole)
 
 
-_NORMS = ", and give it running statistics with advnas.answers.ranking.track_norms(module)"
+_NORMS = ", and give it running statistics with advnas.answers.track_norms(module)"
 
 
 def _tensors(module: nn.Module) -> dict[str, Tensor]:

@@ -8,9 +8,9 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from advnas import Architecture, Choice, Distribution, ProcessBest, Search
+from advnas import Architecture, Choice, Distribution, Search
 from advnas.answers.batch_norm import reestimate_batch_norm, track_norms
-from advnas.answers.ranking import draw_different, evaluated
+from advnas.answers.ranking import draw_different, rank_architectures
 from advnas.randomness import generator
 from advnas.spaces.nasbench201 import ConvolutionCellNetwork
 
@@ -65,35 +65,42 @@ def images(number=12):
     return TensorDataset(torch.randn(number, 3, 4, 4, generator=generator(1)))
 
 
-class TestEvaluated:
+def remember_as_best(search, architecture):
+    search.policy.best = search.space.one_hot(architecture)
+    search.policy.best_loss = torch.tensor(0.0, dtype=torch.float64)
+
+
+class TestRankArchitectures:
     def test_architectures_are_ranked_by_their_mean_loss_over_all_batches(self):
-        scored = evaluated(search_of_scales(), BATCHES, mean_output, count=9)
+        scored = rank_architectures(search_of_scales(), BATCHES, mean_output, count=9)
         assert [one.score for one in scored] == [3, 6, 9, 30, 60, 90, 300, 600, 900]  # means 2 and 4, times a scale
         assert scored[4].architecture == {"ones": "2", "tens": "10"}
 
     def test_the_weights_are_the_inherited_ones(self):
         search = search_of_scales()
         nn.init.constant_(search.model[2].weight, 5.0)
-        assert evaluated(search, BATCHES, mean_output, count=9)[0].score == 15
+        assert rank_architectures(search, BATCHES, mean_output, count=9)[0].score == 15
 
     def test_the_argmax_and_the_best_of_the_process_are_always_among_them(self):
         search = search_of_scales()
-        search.process_best = ProcessBest(Architecture({"ones": "3", "tens": "100"}), 0.0)
+        remember_as_best(search, {"ones": "3", "tens": "100"})
         for seed in range(5):
-            sources = {one.source: one.architecture for one in evaluated(search, BATCHES, mean_output, count=2)}
+            sources = {
+                one.source: one.architecture for one in rank_architectures(search, BATCHES, mean_output, count=2)
+            }
             assert sources == {"argmax": search.argmax(), "process best": search.process_best.architecture}
-            assert len(evaluated(search, BATCHES, mean_output, count=4, seed=seed)) == 4
+            assert len(rank_architectures(search, BATCHES, mean_output, count=4, seed=seed)) == 4
 
     def test_an_architecture_is_scored_once_also_if_it_was_proposed_twice(self):
         search = search_of_scales()
-        search.process_best = ProcessBest(search.argmax(), 0.0)
-        scored = evaluated(search, BATCHES, mean_output, count=100)
+        remember_as_best(search, search.argmax())
+        scored = rank_architectures(search, BATCHES, mean_output, count=100)
         assert Counter(one.architecture for one in scored) == Counter(search.space.architectures())
         assert Counter(one.source for one in scored) == {"argmax": 1, "draw": 8}
 
     def test_the_seed_decides_the_draws(self):
         def drawn(seed):
-            scored = evaluated(search_of_scales(), BATCHES, mean_output, count=4, seed=seed)
+            scored = rank_architectures(search_of_scales(), BATCHES, mean_output, count=4, seed=seed)
             return [one.architecture for one in scored]
 
         assert drawn(0) == drawn(0)
@@ -106,18 +113,18 @@ class TestEvaluated:
         search.model[1].eval()
         before, modes = copy.deepcopy(search.state()), [part.training for part in search.model.modules()]
         random = torch.get_rng_state()
-        evaluated(search, DataLoader(images(), batch_size=4, shuffle=True), mean_square)
+        rank_architectures(search, DataLoader(images(), batch_size=4, shuffle=True), mean_square)
         torch.testing.assert_close(search.state(), before, rtol=0, atol=0)
         assert [part.training for part in search.model.modules()] == modes
         assert torch.equal(torch.get_rng_state(), random)
 
     def test_norms_use_the_batch_and_not_the_statistics_of_all_paths_together(self):
         search, data = image_search(), [images()[:]]
-        expected = evaluated(search, data, mean_square)
+        expected = rank_architectures(search, data, mean_square)
         for part in search.model.modules():
             if isinstance(part, nn.BatchNorm2d):
                 part.running_mean.fill_(1e3)
-        assert evaluated(search, data, mean_square) == expected
+        assert rank_architectures(search, data, mean_square) == expected
         skip = search.derive(Architecture({"2": "skip"}))
         of_skip = next(one.score for one in expected if one.architecture["2"] == "skip")
         assert of_skip == pytest.approx(skip[:2].train()(data[0][0]).square().mean().item())  # and no dropout
@@ -129,7 +136,7 @@ class TestEvaluated:
             noise.append(torch.rand(()).item())
             return mean_output(model, batch)
 
-        evaluated(search_of_scales(), BATCHES, noisy, count=3)
+        rank_architectures(search_of_scales(), BATCHES, noisy, count=3)
         assert noise[0:2] == noise[2:4] == noise[4:6]
         assert noise[0] != noise[1]
 
@@ -137,7 +144,7 @@ class TestEvaluated:
         def broken_for_skip(model, batch):
             return mean_square(model, batch) * (math.nan if isinstance(model[2], nn.Identity) else 1)
 
-        assert evaluated(image_search(), [images()[:]], broken_for_skip)[-1].architecture == {"2": "skip"}
+        assert rank_architectures(image_search(), [images()[:]], broken_for_skip)[-1].architecture == {"2": "skip"}
 
     @pytest.mark.parametrize(
         ("batches", "loss", "message"),
@@ -149,11 +156,11 @@ class TestEvaluated:
     )
     def test_what_cannot_be_evaluated_is_refused(self, batches, loss, message):
         with pytest.raises(ValueError, match=message):
-            evaluated(search_of_scales(), batches, loss)
+            rank_architectures(search_of_scales(), batches, loss)
 
     def test_the_count_is_positive(self):
         with pytest.raises(ValueError, match="count must be a positive integer, got 0"):
-            evaluated(search_of_scales(), BATCHES, mean_output, count=0)
+            rank_architectures(search_of_scales(), BATCHES, mean_output, count=0)
 
 
 class TestDrawDifferent:

@@ -28,7 +28,7 @@ class Scored:
     source: Source
 
 
-def evaluated(
+def rank_architectures(
     search: Search,
     batches: Iterable[Any],
     loss: Callable[[nn.Module, Any], Tensor],

@@ -22,6 +22,7 @@ def run_study(asked: Cifar10 | Ptb) -> None:
     """Run what is missing, then show every run."""
     from advnas import strategies
     from advnas.arguments import check_count
+    from advnas.records.locks import lock
     from advnas.studies.execute import execute, plan
     from advnas.studies.folder import claim_folder
     from advnas.tasks.data_folder import data_folder
@@ -40,10 +41,11 @@ def run_study(asked: Cifar10 | Ptb) -> None:
     study.check(names[0], first)
     zero = "-zero" if isinstance(asked, Cifar10) and asked.zero else ""
     folder = asked.folder or Path("runs") / f"{study.name}-{asked.preset}{zero}"
-    claim_folder(folder, study)
     jobs = plan(study, names, range(first, first + count))
-    with study_progress(study, jobs, folder) as on_done:
-        execute(study, jobs, folder, engine=engine, on_done=on_done)
+    with lock(folder):
+        claim_folder(folder, study)
+        with study_progress(study, jobs, folder) as on_done:
+            execute(study, jobs, folder, engine=engine, on_done=on_done)
     if isinstance(asked, Cifar10):
         _show_cells(folder, data, as_json=asked.json)
     else:

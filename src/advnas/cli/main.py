@@ -42,6 +42,10 @@ def main() -> None:
 
 def run(command: Search | Export | Retrain | Experiment | Report | Query | Data | List) -> None:
     """Carry out a parsed command."""
+    if isinstance(command, Search | Retrain | Experiment):
+        from advnas.search.device import keep_kernels
+
+        keep_kernels()
     match command:
         case Search():
             search.run_search(command)

@@ -27,6 +27,7 @@ def run_search(asked: Search) -> None:
     from advnas.arguments import check_count
     from advnas.cli.presentation import present_study, show_plan
     from advnas.parallel.launch import launched
+    from advnas.records.locks import lock
     from advnas.studies.execute import plan
 
     asked, options = completed(asked, asked.config, {})
@@ -44,12 +45,13 @@ def run_search(asked: Search) -> None:
     if asked.plan:
         show_plan(study, asked.strategy, range(first, first + count), at_once, as_json=asked.json)
         return
-    if not launched():
-        _claim(folder, study, asked, options)
     names = list(dict.fromkeys((asked.strategy, *strategies.baselines())))
     jobs = plan(study, names, range(first, first + count))
-    if _carry_out(asked, study, jobs, folder, at_once):
-        present_study(folder, asked.strategy, as_json=asked.json)
+    with nullcontext() if launched() and os.environ["RANK"] != "0" else lock(folder):
+        if not launched():
+            _claim(folder, study, asked, options)
+        if _carry_out(asked, study, jobs, folder, at_once):
+            present_study(folder, asked.strategy, as_json=asked.json)
 
 
 def _claim(folder: Path, study: "Study", asked: Search, options: Mapping[str, Any]) -> None:
