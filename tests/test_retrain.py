@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from advnas import NonFiniteLoss, Task
-from advnas.retrain import Epoch, retrain
+from advnas.retrain import Epoch, Recipe, retrain
 
 SGD = partial(torch.optim.SGD, lr=0.05, momentum=0.9)
 
@@ -35,7 +35,7 @@ def weights(model):
 
 
 def test_training_lowers_the_validation_loss():
-    outcome = retrain(network(), task(), epochs=20, optimizer=SGD)
+    outcome = retrain(network(), task(), epochs=20, recipe=Recipe(SGD))
     assert [epoch.number for epoch in outcome.history] == list(range(1, 21))
     assert outcome.best.score < 0.3 * outcome.history[0].score
 
@@ -51,11 +51,14 @@ def stop_after(number, epoch):
 
 @pytest.mark.parametrize("stop", [1, 3, 5])
 def test_a_stopped_training_goes_on_bit_for_bit_also_with_a_shuffling_loader_and_dropout(tmp_path, stop):
-    whole = retrain(network(), task(), epochs=6, optimizer=SGD)
+    whole = retrain(network(), task(), epochs=6, recipe=Recipe(SGD))
     with pytest.raises(Stopped):
-        retrain(network(), task(), epochs=6, optimizer=SGD, folder=tmp_path, on_epoch=partial(stop_after, stop))
+        stopping = partial(stop_after, stop)
+        retrain(network(), task(), epochs=6, recipe=Recipe(SGD), folder=tmp_path, on_epoch=stopping)
+            network(), task(), epochs=6, recipe=Recipe(SGD), folder=tmp_path, on_epoch=partial(stop_after, stop)
+        )
     torch.manual_seed(99)  # whatever happened in between
-    resumed = retrain(network(), task(), epochs=6, optimizer=SGD, folder=tmp_path)
+    resumed = retrain(network(), task(), epochs=6, recipe=Recipe(SGD), folder=tmp_path)
     assert resumed.history == whole.history
     assert all(map(torch.equal, weights(resumed.model), weights(whole.model)))
 
@@ -67,7 +70,7 @@ def test_the_model_ends_with_the_weights_of_its_best_epoch():
         seen.append(weights(model))
         return next(scores)
 
-    outcome = retrain(network(), task(), epochs=4, optimizer=SGD, score=score)
+    outcome = retrain(network(), task(), epochs=4, recipe=Recipe(SGD, score=score))
     assert outcome.best == Epoch(2, outcome.history[1].training_loss, 1.0)
     assert all(map(torch.equal, weights(outcome.model), seen[1]))
 
@@ -78,7 +81,7 @@ def test_global_randomness_is_left_alone():
     torch.manual_seed(7)
     model = network()
     torch.manual_seed(7)
-    retrain(model, task(), epochs=1, optimizer=SGD)
+    retrain(model, task(), epochs=1, recipe=Recipe(SGD))
     assert torch.equal(torch.rand(1), expected)
 
 
@@ -90,18 +93,16 @@ def test_the_learning_rate_is_annealed_within_epochs():
             rates.append(self.param_groups[0]["lr"])
             return super().step(closure)
 
-    retrain(
-        network(), task(), epochs=2, optimizer=partial(Watched, lr=1.0), annealing=lambda progress: 1 - progress
-    )
+    retrain(network(), task(), epochs=2, recipe=Recipe(partial(Watched, lr=1.0), lambda progress: 1 - progress))
     assert rates == pytest.approx([1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6])
 
 
 def test_a_loss_that_is_not_finite_stops_the_training_and_leaves_the_last_checkpoint(tmp_path):
     broken = Task(task().training, task().validation, lambda model, batch: loss(model, batch) * float("nan"))
-    retrain(network(), task(), epochs=1, optimizer=SGD, folder=tmp_path)
+    retrain(network(), task(), epochs=1, recipe=Recipe(SGD), folder=tmp_path)
     with pytest.raises(NonFiniteLoss, match=r"loss is nan .* at minibatch 1"):
-        retrain(network(), broken, epochs=2, optimizer=SGD, folder=tmp_path)
-    assert len(retrain(network(), task(), epochs=2, optimizer=SGD, folder=tmp_path).history) == 2
+        retrain(network(), broken, epochs=2, recipe=Recipe(SGD), folder=tmp_path)
+    assert len(retrain(network(), task(), epochs=2, recipe=Recipe(SGD), folder=tmp_path).history) == 2
 
 
 @pytest.mark.parametrize(

@@ -39,29 +39,48 @@ class Retrained:
     history: tuple[Epoch, ...]
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """How a module is trained, and which epoch is kept.
+
+    optimizer: called with all parameters. annealing: maps progress in [0, 1] to a factor on the learning rates.
+    clip: largest norm of the gradient, or None. score: of the model after an epoch, the lower the better; the mean
+    loss on the task's validation data by default.
+    """
+
+    optimizer: OptimizerOf = PAPER_WEIGHTS
+    annealing: Callable[[float], float] = cosine
+    clip: float | None = 1.0
+    score: Score | None = None
+
+
 def retrain(
     model: nn.Module,
     task: Task,
     *,
     epochs: int,
-    score: Score | None = None,
-    optimizer: OptimizerOf = PAPER_WEIGHTS,
-    annealing: Callable[[float], float] = cosine,
-    clip: float | None = 1.0,
+    recipe: Recipe = Recipe(),
     seed: int = 0,
     folder: Path | str | None = None,
     on_epoch: Callable[[Epoch], object] | None = None,
 ) -> Retrained:
-    """Train all weights of a plain module for `epochs` passes over the task's training data.
+    """Train all weights of a plain module.
 
-    score: of the model after an epoch, the lower the better; the mean loss on the task's validation data if not
-        given. The model ends with the weights of its best epoch.
-    folder: keeps a checkpoint after every epoch; the same call again goes on from there, bit for bit. Every epoch
-        starts torch's global generator from the seed and its own number, so the order of a shuffling DataLoader
-        (without a generator of its own) and dropout depend on nothing else.
+    Args:
+        model: it ends with the weights of its best epoch.
+        task: data and loss.
+        epochs: passes over the training data.
+        recipe: the optimiser and how it is used; the paper's settings by default.
+        seed: of everything random. Every epoch starts torch's global generator from the seed and its own number, so
+            the order of a shuffling DataLoader (without a generator of its own) and dropout depend on nothing else.
+        folder: a run folder, with a checkpoint per epoch; the same call again goes on from there, bit for bit.
+        on_epoch: called with every epoch.
+
+    Returns:
+        The module and its history.
     """
     check_count("epochs", epochs)
-    training = _Training(model, task, optimizer, _Recipe(epochs, score, annealing, clip, seed))
+    training = _Training(model, task, recipe, epochs, seed)
     if folder is None:
         advance(training, until=epochs, every=1, on_step=on_epoch)
         return training.result()
@@ -71,23 +90,13 @@ def retrain(
     return training.result()
 
 
-@dataclass(frozen=True)
-class _Recipe:
-    """How a module is trained; see `retrain`."""
-
-    epochs: int
-    score: Score | None
-    annealing: Callable[[float], float]
-    clip: float | None
-    seed: int
-
-
 class _Training:
     """A module, its optimiser and its history: what the loop advances, one epoch per turn."""
 
-    def __init__(self, model: nn.Module, task: Task, optimizer: OptimizerOf, recipe: _Recipe) -> None:
+    def __init__(self, model: nn.Module, task: Task, recipe: Recipe, epochs: int, seed: int) -> None:
         self._model, self._task, self._recipe = model, task, recipe
-        self._optimizer = optimizer(list(model.parameters()))
+        self._epochs, self._seed = epochs, seed
+        self._optimizer = recipe.optimizer(list(model.parameters()))
         self._rates = Rates(self._optimizer, recipe.annealing)
         self._history: list[Epoch] = []
         self._best: dict[str, Any] = copy.deepcopy(model.state_dict())
@@ -100,7 +109,7 @@ class _Training:
     def turn(self) -> Iterator[Epoch]:
         """Train for one epoch, and keep its weights if they are the best so far."""
         number = self.position + 1
-        with seeded(seed_of(self._recipe.seed, number), *_devices(self._model)):
+        with seeded(seed_of(self._seed, number), *_devices(self._model)):
             loss = self._train()
             score = self._recipe.score
             value = score(self._model) if score is not None else _validation_loss(self._model, self._task)
@@ -117,7 +126,7 @@ class _Training:
         clip = math.inf if self._recipe.clip is None else self._recipe.clip
         self._model.train()
         for number, batch in enumerate(batches):
-            self._rates.anneal((self.position + number / len(batches)) / self._recipe.epochs)
+            self._rates.anneal((self.position + number / len(batches)) / self._epochs)
             loss = self._task.loss(self._model, batch)
             self._optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]

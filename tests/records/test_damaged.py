@@ -25,7 +25,7 @@ from advnas import Architecture, Choice, NonFiniteLoss, Search, Task, Zero
 from advnas.export import export, load_plain
 from advnas.records.checkpoints import Checkpoints, DamagedCheckpoint, load_state
 from advnas.reports.study import read_study
-from advnas.retrain import retrain
+from advnas.retrain import Recipe, retrain
 from advnas.studies.built_in import MAKE_SEARCH
 from advnas.studies.folder import claim_folder
 from advnas.studies.own_network import OwnNetworkSettings, OwnNetworkStudy
@@ -440,7 +440,7 @@ def test_a_search_whose_checkpoints_are_all_damaged_or_hostile_is_not_started_ov
 
 def train(folder):
     model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
-    return model, partial(retrain, model, task(), epochs=3, optimizer=SGD, folder=folder)
+    return model, partial(retrain, model, task(), epochs=3, recipe=Recipe(SGD), folder=folder)
 
 
 def test_a_training_refuses_a_checkpoint_of_another_form(tmp_path):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from advnas import strategies
 from advnas.arguments import check_count, did_you_mean
 from advnas.randomness import seed_of
-from advnas.retrain import retrain
+from advnas.retrain import Recipe, retrain
 from advnas.search import Length, LossOf, Search
 from advnas.space import SearchSpace
 from advnas.spaces.recurrent_cell import RecurrentCellNetwork
@@ -144,9 +144,11 @@ class Ptb:
             network,
             Task(Pass(self._segments(), "retraining"), (), CarriedLoss()),
             epochs=settings.retrain_epochs,
-            score=lambda model: perplexity(model, corpus.valid),
-            optimizer=self._weight_optimizer,
-            clip=settings.weight_clip,
+            recipe=Recipe(
+                optimizer=self._weight_optimizer,
+                clip=settings.weight_clip,
+                score=lambda model: perplexity(model, corpus.valid),
+            ),
             seed=seed_of(seed, _RETRAINING),
             folder=folder,
         )

@@ -21,7 +21,7 @@ from advnas.parallel.launch import current
 from advnas.randomness import seed_of
 from advnas.records.checkpoints import Checkpoints, load_state, save_state
 from advnas.records.restoring import check_form
-from advnas.retrain import retrain
+from advnas.retrain import Recipe, retrain
 from advnas.search import Draws, Length, Replayed, Search, batches_in
 from advnas.search.device import Device
 from advnas.strategies import Answer
@@ -131,9 +131,7 @@ class OwnNetworkStudy:
             search.derive(Architecture(architecture), fresh=seed_of(seed, _FRESH)),
             Task(task.training, task.validation, self._placed(task.loss)),
             epochs=self.settings.retrain_epochs,
-            optimizer=search.weight_optimizer,
-            annealing=search.annealing,
-            clip=search.weight_clip,
+            recipe=Recipe(search.weight_optimizer, search.annealing, search.weight_clip),
             seed=seed_of(seed, _RETRAINING),
             folder=folder,
         )
