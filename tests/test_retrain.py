@@ -55,8 +55,6 @@ def test_a_stopped_training_goes_on_bit_for_bit_also_with_a_shuffling_loader_and
     with pytest.raises(Stopped):
         stopping = partial(stop_after, stop)
         retrain(network(), task(), epochs=6, recipe=Recipe(SGD), folder=tmp_path, on_epoch=stopping)
-            network(), task(), epochs=6, recipe=Recipe(SGD), folder=tmp_path, on_epoch=partial(stop_after, stop)
-        )
     torch.manual_seed(99)  # whatever happened in between
     resumed = retrain(network(), task(), epochs=6, recipe=Recipe(SGD), folder=tmp_path)
     assert resumed.history == whole.history
