@@ -52,8 +52,8 @@ def stop_after(number, epoch):
 @pytest.mark.parametrize("stop", [1, 3, 5])
 def test_a_stopped_training_goes_on_bit_for_bit_also_with_a_shuffling_loader_and_dropout(tmp_path, stop):
     whole = retrain(network(), task(), epochs=6, recipe=Recipe(SGD))
+    stopping = partial(stop_after, stop)
     with pytest.raises(Stopped):
-        stopping = partial(stop_after, stop)
         retrain(network(), task(), epochs=6, recipe=Recipe(SGD), folder=tmp_path, on_epoch=stopping)
     torch.manual_seed(99)  # whatever happened in between
     resumed = retrain(network(), task(), epochs=6, recipe=Recipe(SGD), folder=tmp_path)
