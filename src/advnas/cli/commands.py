@@ -1,10 +1,12 @@
 """The commands and their options, as the user writes them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Union
 
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, OmitSubcommandPrefixes, Positional, arg, subcommand
+
+from advnas.paper import STUDIES, StudyBuilder
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,11 @@ _DataFolder = Annotated[Path | None, arg(metavar="F", help_behavior_hint="")]
 
 
 @dataclass(frozen=True)
-class _Study:
-    """What all studies of strategies x seeds can be told."""
+class RunStudy:
+    """What all studies of strategies x seeds can be told. name, flags: as in the registry."""
+
+    name: ClassVar[str]
+    flags: ClassVar[tuple[str, ...]]
 
     preset: Literal["quick", "laptop", "paper"] = "laptop"
     """quick: a smoke test, a minute. laptop: a faithful reduction, about an hour. paper: the appendix."""
@@ -63,29 +68,29 @@ class _Study:
     """Print every setting and run nothing."""
 
 
-@dataclass(frozen=True)
-class Cifar10(_Study):
-    """The paper's main study: the NAS-Bench-201 cell on CIFAR-10, every strategy from the same warm weights."""
+def _command(name: str, entry: StudyBuilder) -> type:
+    """The command of a study in the registry."""
+    flags = [
+        (flag, Annotated[bool, arg(help=text, help_behavior_hint="")], field(default=False))
+        for flag, text in entry.flags.items()
+    ]
+    own = {"__doc__": entry.summary, "name": name, "flags": tuple(entry.flags)}
+    return make_dataclass(name, flags, bases=(RunStudy,), namespace=own, frozen=True)
 
-    zero: Annotated[bool, arg(help_behavior_hint="")] = False
-    """Put the zero operation `none` among the candidates."""
 
-
-@dataclass(frozen=True)
-class Ptb(_Study):
-    """The paper's recurrent cell on Penn Treebank: search, retrain what was found, measure its perplexity."""
+if TYPE_CHECKING:
+    _AnyStudy = Toy | RunStudy | Theory
+else:
+    _registered = (Annotated[_command(name, entry), subcommand(name)] for name, entry in STUDIES.items())
+    _AnyStudy = Union[(Annotated[Toy, subcommand("toy")], *_registered, Annotated[Theory, subcommand("theory")])]
 
 
 @dataclass(frozen=True)
 class Experiment:
     """Run one of the paper's studies."""
 
-    study: (
-        Annotated[Toy, subcommand("toy")]
-        | Annotated[Cifar10, subcommand("cifar10")]
-        | Annotated[Ptb, subcommand("ptb")]
-        | Annotated[Theory, subcommand("theory")]
-    )
+    study: _AnyStudy
+    """Which one."""
 
 
 @dataclass(frozen=True)

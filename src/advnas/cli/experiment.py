@@ -7,29 +7,32 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from advnas.cli.commands import Cifar10, Ptb, Report, Toy
+from advnas.cli.commands import Report, RunStudy, Toy
 from advnas.cli.progress import study_progress, toy_progress
 
 if TYPE_CHECKING:
     from advnas.paper.toy import ToySettings
     from advnas.reports.tables import Curves
     from advnas.studies.engines import Engine
-    from advnas.studies.study import Study
+    from advnas.studies.study import Comparison, Study
     from advnas.tables.nasbench201 import Table
 
 
-def run_study(asked: Cifar10 | Ptb) -> None:
+def run_study(asked: RunStudy) -> None:
     """Run what is missing, then show every run."""
     from advnas import strategies
     from advnas.arguments import check_count
+    from advnas.paper import STUDIES
     from advnas.records.locks import lock
     from advnas.studies.execute import execute, plan
     from advnas.studies.folder import claim_folder
     from advnas.tasks.data_folder import data_folder
 
     data = data_folder(asked.data_folder).resolve()
-    study, defaults, count = _study_of(asked, data)
-    names = list(dict.fromkeys(asked.strategies)) or list(defaults)
+    flags = {flag: True for flag in asked.flags if getattr(asked, flag)}
+    comparison: Comparison = STUDIES[asked.name].load()(asked.preset, data, **flags)
+    study, count = comparison.study, comparison.seeds
+    names = list(dict.fromkeys(asked.strategies)) or list(comparison.strategies)
     for name in names:
         strategies.strategy_type(name)
     first = check_count("--first-seed", asked.first_seed, least=0)
@@ -39,20 +42,19 @@ def run_study(asked: Cifar10 | Ptb) -> None:
         _show_settings(f"{study.name}, {asked.preset}", study, names, count)
         return
     study.check(names[0], first)
-    zero = "-zero" if isinstance(asked, Cifar10) and asked.zero else ""
-    folder = asked.folder or Path("runs") / f"{study.name}-{asked.preset}{zero}"
+    folder = asked.folder or Path("runs") / "-".join([study.name, asked.preset, *flags])
     jobs = plan(study, names, range(first, first + count))
     with lock(folder):
         claim_folder(folder, study)
         with study_progress(study, jobs, folder) as on_done:
             execute(study, jobs, folder, engine=engine, on_done=on_done)
-    if isinstance(asked, Cifar10):
-        _show_cells(folder, data, as_json=asked.json)
-    else:
+    if study.retrains:
         _show_evaluations(folder, as_json=asked.json)
+    else:
+        _show_cells(folder, data, as_json=asked.json)
 
 
-def _engine(study: Cifar10 | Ptb) -> "Engine | None":
+def _engine(study: RunStudy) -> "Engine | None":
     """Where the runs happen; None: one after the other in this process."""
     from advnas.arguments import check_count
     from advnas.studies.engines import Processes, Ray
@@ -65,16 +67,6 @@ def _engine(study: Cifar10 | Ptb) -> "Engine | None":
             f"--address is for --engine ray, got {study.address!r}. Add --engine ray, or leave it out."
         )
     return None if jobs == 1 else Processes(jobs or 2)
-
-
-def _study_of(study: Cifar10 | Ptb, data: Path) -> "tuple[Study, Sequence[str], int]":
-    """The study, the strategies it compares, and over how many seeds."""
-    from advnas.paper import cifar10, ptb
-
-    if isinstance(study, Ptb):
-        return ptb.Ptb(ptb.PRESETS[study.preset], data), ptb.STRATEGIES, ptb.SEEDS[study.preset]
-    settings = replace(cifar10.PRESETS[study.preset], zero=study.zero)
-    return cifar10.Cifar10(settings, data), cifar10.STRATEGIES, cifar10.SEEDS[study.preset]
 
 
 def _show_settings(title: str, study: "Study", names: Sequence[str], seeds: int) -> None:

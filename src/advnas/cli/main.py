@@ -7,17 +7,16 @@ import tyro
 from advnas import __version__
 from advnas.cli import answers, data, experiment, search
 from advnas.cli.commands import (
-    Cifar10,
     Command,
     Data,
     DataGet,
     Experiment,
     Export,
     List,
-    Ptb,
     Query,
     Report,
     Retrain,
+    RunStudy,
     Search,
     Toy,
 )
@@ -55,7 +54,7 @@ def run(command: Search | Export | Retrain | Experiment | Report | Query | Data 
             answers.retrain_answer(command)
         case Experiment(study=Toy() as toy):
             experiment.run_toy_study(toy)
-        case Experiment(study=Cifar10() | Ptb() as study):
+        case Experiment(study=RunStudy() as study):
             experiment.run_study(study)
         case Report():
             experiment.write_study_report(command)

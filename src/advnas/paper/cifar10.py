@@ -13,6 +13,7 @@ from advnas.randomness import seed_of
 from advnas.search import Length, LossOf, Search, TwoStreams
 from advnas.spaces.nasbench201 import ConvolutionCellNetwork
 from advnas.strategies import Answer
+from advnas.studies.study import Comparison
 from advnas.tasks import cifar10
 from advnas.tasks.image_stream import ImageStream
 from advnas.tasks.images import cross_entropy
@@ -149,6 +150,11 @@ class Cifar10:
     def evaluate(self, strategy: str, seed: int, search: Search, folder: Path) -> dict[str, Any]:
         """Nothing to do: the benchmark's table knows every cell."""
         return {}
+
+
+def comparison(preset: str, data_folder: Path, *, zero: bool = False) -> Comparison:
+    """The study of a preset; see `Cifar10Settings`."""
+    return Comparison(Cifar10(replace(PRESETS[preset], zero=zero), data_folder), STRATEGIES, SEEDS[preset])
 
 
 def loss_at(stream: ImageStream, step: int) -> LossOf:

@@ -17,7 +17,7 @@ from advnas.search import Length, LossOf, Search
 from advnas.space import SearchSpace
 from advnas.spaces.recurrent_cell import RecurrentCellNetwork
 from advnas.strategies import Answer
-from advnas.studies.study import Found
+from advnas.studies.study import Comparison, Found
 from advnas.task import Task
 from advnas.tasks import penn_treebank
 from advnas.tasks.penn_treebank import CarriedLoss, Corpus, Pass, Segments, perplexity
@@ -224,6 +224,11 @@ class PtbText:
             return loss  # type: ignore[no-any-return]
 
         return loss_of
+
+
+def comparison(preset: str, data_folder: Path) -> Comparison:
+    """The study of a preset; see `PtbSettings`."""
+    return Comparison(Ptb(PRESETS[preset], data_folder), STRATEGIES, SEEDS[preset])
 
 
 def search_study(options: Mapping[str, Any], data_folder: Path) -> Ptb:

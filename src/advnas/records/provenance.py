@@ -13,13 +13,13 @@ def provenance() -> dict[str, str]:
     """Command, commit, machine, versions and time, to stand beside every number."""
     import torch  # here, so that records can be read without it
 
-    from advnas import __version__ as version
+    import advnas
 
     return {
         "command": shlex.join([*_program(), *sys.argv[1:]]),
         "commit": _commit(),
         "machine": f"{_processor()}, {torch.get_num_threads()} threads",
-        "versions": f"advnas {version}, Python {platform.python_version()}, torch {torch.__version__}",
+        "versions": f"advnas {advnas.__version__}, Python {platform.python_version()}, torch {torch.__version__}",
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 

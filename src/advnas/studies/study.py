@@ -69,3 +69,12 @@ class Study(Protocol):
 
         folder: for checkpoints, and for what is to be kept beyond the numbers.
         """
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A study, the strategies that it compares by default, and over how many seeds."""
+
+    study: Study
+    strategies: tuple[str, ...]
+    seeds: int
