@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from advnas import strategies
-from advnas.paper.toy import PRESETS, ToySettings, curves_of, run_toy
+from advnas.paper.toy import PRESETS, ToySearch, ToySettings, curves_of, run_toy
 from advnas.randomness import generator
 from advnas.tasks.teacher_regression import TeacherRegression
 
@@ -172,9 +172,10 @@ def test_counts_are_positive(name):
 
 
 def test_strategies_are_told_the_size_of_a_minibatch_and_the_learning_rate():
-    assert TINY.strategy_options("parsec") == {"examples": 8}
-    assert TINY.strategy_options("enas") == {"learning_rate": 0.05}
-    assert TINY.strategy_options("advantage") == {}
+    task = TeacherRegression(trials=1, batch=TINY.batch)
+    assert ToySearch("parsec", task, TINY).strategy == strategies.get("parsec", examples=TINY.batch)
+    assert ToySearch("enas", task, TINY).strategy == strategies.get("enas", learning_rate=TINY.learning_rate)
+    assert ToySearch("darts", task, TINY).strategy == strategies.get("darts")
 
 
 def test_curves_are_medians_and_quartiles_over_the_trials():

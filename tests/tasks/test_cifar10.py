@@ -202,3 +202,32 @@ def test_the_real_split_is_that_of_nasbench201():
     train, valid = from_real_data(lambda folder: read_split(folder / cifar10.SPLIT), cifar10.SPLIT)
     assert are_halves(train, valid)
     assert train[:5].tolist() == [0, 5, 7, 11, 13]
+
+
+# The task
+
+
+@pytest.fixture
+def made_up(monkeypatch):
+    pixels = torch.randint(256, (1200, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    known = Images(pixels, torch.arange(1200) % 10)
+    monkeypatch.setattr(cifar10, "read_once", lambda folder, part: known)
+    monkeypatch.setattr(cifar10, "halves", lambda folder: (torch.arange(600), torch.arange(600, 1200)))
+    return known
+
+
+def test_the_task_augments_what_is_learnt_from_and_not_the_test_images(made_up):
+    task = cifar10.build(images=64, batch=32)
+    assert (len(task.training), len(task.validation), len(task.test), task.examples) == (2, 2, 3, 32)
+    x, y = next(iter(task.training))
+    assert (x.shape, y.shape) == ((32, 3, 32, 32), (32,))
+    first, second = (next(iter(task.test))[0] for _ in range(2))
+    assert torch.equal(first, second)
+    assert sum(len(labels) for _, labels in task.test) == 1200
+
+
+def test_weights_and_theta_share_no_image(made_up):
+    training, validation = cifar10.parts(Path(), 600)
+    assert not set(training.tolist()) & set(validation.tolist())
+    with pytest.raises(ValueError, match="Each half of CIFAR-10 has 600 images, got images=601"):
+        cifar10.parts(Path(), 601)

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from advnas import SearchSpace
 from advnas.randomness import generator
 from advnas.spaces.recurrent_cell import RecurrentCellNetwork
-from advnas.tasks.penn_treebank import Segments, perplexity, read
+from advnas.tasks.penn_treebank import Segments, build, perplexity, read
 
 TEXTS = {"train.txt": " the <unk> sat \n the cat sat \n", "valid.txt": "the cat\n", "test.txt": "sat\n"}
 
@@ -242,3 +242,42 @@ def test_a_model_that_has_diverged_gets_infinity():
             return -1e5 * F.one_hot(tokens + 1, self.vocabulary), hidden
 
     assert perplexity(Wrong(50), torch.arange(40)) == math.inf
+
+
+# The task
+
+
+class Sums(torch.nn.Module):
+    """Carries the sum of all tokens that it has read; that is its loss, too."""
+
+    def loss(self, tokens, targets, hidden):
+        carried = (0 if hidden is None else hidden) + tokens.float().sum()
+        return carried, carried
+
+
+@pytest.fixture
+def task(tmp_path):
+    for name in ("train", "valid", "test"):
+        (tmp_path / f"{name}.txt").write_text("a b c d e f g\n" * 20)
+    return build(batch=2, length=5, folder=tmp_path)
+
+
+def test_a_task_carries_the_hidden_state_of_every_stream_from_segment_to_segment(task):
+    model, sizes = Sums(), [tokens.sum().item() for tokens, *_ in task.training]
+    seen = [
+        (task.loss(model, a).item(), task.loss(model, b).item())
+        for a, b in zip(task.training, task.validation, strict=True)
+    ]
+    assert seen == [(sum(sizes[: n + 1]),) * 2 for n in range(len(sizes))]
+    assert task.loss(model, next(iter(task.training))).item() == sizes[0]  # a pass starts anew
+
+
+def test_a_second_look_at_a_segment_starts_where_the_first_did(task):
+    model, batches = Sums(), list(task.training)
+    task.loss(model, batches[0])
+    assert task.loss(model, batches[1]) == task.loss(model, batches[1])
+
+
+def test_a_task_knows_how_many_tokens_its_loss_is_the_mean_of(task):
+    assert task.examples == 2 * 5
+    assert len(task.training) == len(task.validation) > 1

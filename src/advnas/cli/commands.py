@@ -20,7 +20,7 @@ class Toy:
     seeds: Annotated[int | None, arg(metavar="N", help_behavior_hint="")] = None
     """Number of trials, each with its own teacher and inputs; the preset's if not given."""
     iterations: Annotated[int | None, arg(metavar="N", help_behavior_hint="")] = None
-    """Architecture steps a trial; the preset's if not given."""
+    """Architecture steps per trial; the preset's if not given."""
     seed: Annotated[int | None, arg(metavar="N", help_behavior_hint="")] = None
     """What all randomness starts from; the preset's if not given."""
     folder: Annotated[Path | None, arg(metavar="F", help_behavior_hint="")] = None
@@ -63,7 +63,7 @@ class RunStudy:
     data_folder: _DataFolder = None
     """Where the data lie; the environment variable ADVNAS_DATA, or ~/.cache/advnas, if not given."""
     json: Annotated[bool, arg(help_behavior_hint="")] = False
-    """Print one JSON object a run on standard output."""
+    """Print one JSON object per run on standard output."""
     show: Annotated[bool, arg(help_behavior_hint="")] = False
     """Print every setting and run nothing."""
 
@@ -102,7 +102,7 @@ class Report:
     data_folder: _DataFolder = None
     """Where the table of accuracies lies; ADVNAS_DATA, or ~/.cache/advnas, if not given."""
     tensorboard: Annotated[bool, arg(help_behavior_hint="")] = False
-    """Write the curves for TensorBoard instead, one folder a run."""
+    """Write the curves for TensorBoard instead, one folder per run."""
 
 
 @dataclass(frozen=True)

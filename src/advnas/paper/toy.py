@@ -106,8 +106,9 @@ class ToySearch:
     def __init__(self, name: str, task: TeacherRegression, settings: ToySettings) -> None:
         trials, decisions, candidates = task.shape
         self._task = task
+        self.strategy = strategies.for_task(name, examples=settings.batch, controller_rate=settings.learning_rate)
         self._policy = Policy(
-            strategies.for_task(name, examples=settings.batch, controller_rate=settings.learning_rate),
+            self.strategy,
             [candidates] * decisions,
             torch.zeros(decisions, candidates, dtype=torch.bool),
             optimizer=partial(torch.optim.Adam, lr=settings.learning_rate, betas=settings.betas),
@@ -137,7 +138,7 @@ class ToySearch:
 
     def answer(self) -> Tensor:
         """Return the architecture of each trial as it stands: one-hot [trials, decisions, candidates]."""
-        if self._policy.strategy.answer == "process_best" and self._policy.has_best:
+        if self.strategy.answer == "process_best" and self._policy.has_best:
             return self._policy.best
         return self._policy.distribution.mode()
 
