@@ -26,6 +26,7 @@ from advnas.export import export, load_plain
 from advnas.records.checkpoints import Checkpoints, DamagedCheckpoint, load_state
 from advnas.reports.study import read_study
 from advnas.retrain import Recipe, retrain
+from advnas.search import SearchRun
 from advnas.studies.built_in import MAKE_SEARCH
 from advnas.studies.folder import claim_folder
 from advnas.studies.own_network import OwnNetworkSettings, OwnNetworkStudy
@@ -491,19 +492,22 @@ def test_a_run_refuses_a_warm_up_that_is_none(warm, tmp_path):
     "wrong",
     [
         {"records": None},
-        {"records": [{"epoch": torch.zeros(1)}]},
-        {"timing": [{"epoch": 1.0}]},
+        {"lines": "many"},
         {"seconds": "many"},
         {"warmup_seconds": None},
+        {"work": {}},
         {"data": []},
         {"search": {"weights": {}, "architecture": {}}},
     ],
 )
-def test_a_run_of_a_study_refuses_a_checkpoint_of_another_form(warm, tmp_path, wrong):
+def test_a_run_of_a_study_refuses_a_checkpoint_of_another_form(tmp_path, wrong):
     """Which searches, clocks and records make up, next to the search itself."""
-    log = {"records": [], "timing": [], "seconds": 1.0, "warmup_seconds": 1.0}
-    state = {"search": DIGITS.make_search("advantage", 0).state(), "data": {}, **log}
-    Checkpoints(run_folder(tmp_path, "advantage", 0)).save(state | wrong, 1)
+    own = run_folder(tmp_path, "advantage", 0)
+    work = SearchRun(*DIGITS.begin("advantage", 0), DIGITS.length).state(own)
+    inside = {key: value for key, value in wrong.items() if key in work}
+    log = {"lines": 0, "records": 0, "seconds": 1.0, "warmup_seconds": 1.0}
+    outside = {key: value for key, value in wrong.items() if key not in work}
+    Checkpoints(own).save({"work": work | inside, **log} | outside, 1)
     (path,) = run_folder(tmp_path, "advantage", 0).glob("*.pt")
     assert_run_refused(tmp_path, path)
 
@@ -590,7 +594,7 @@ ANSWERS = {"argmax": CELL, "process_best": BEST}
 @pytest.fixture
 def study(tmp_path):
     """A folder with one finished run."""
-    claim_folder(tmp_path, DIGITS.name, DIGITS.settings)
+    claim_folder(tmp_path, DIGITS)
     run = run_folder(tmp_path, "advantage", 0)
     run.mkdir(parents=True)
     records = [RECORD | ANSWERS | {"process_best": None}, RECORD | ANSWERS | {"epoch": 3.0, "loss": 1.5}]
@@ -605,7 +609,7 @@ def study(tmp_path):
 
 def read_all(folder):
     """All readers of a study's texts."""
-    claim_folder(folder, DIGITS.name, DIGITS.settings)
+    claim_folder(folder, DIGITS)
     read_study(folder)
     read_results(folder)
 

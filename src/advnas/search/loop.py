@@ -97,6 +97,7 @@ class SearchRun:
             "strategy": strategies.name_of(strategy),
             "seed": self.search.seed,
             "answer": strategy.answer,
+            "learns": strategy.learns,
             "settings": self.search.settings(),
             "length": asdict(self.length),
         }

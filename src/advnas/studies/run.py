@@ -65,21 +65,29 @@ def run_search(study: Study, strategy: str, seed: int, folder: Path) -> None:
     run = SearchRun(*study.begin(strategy, seed), study.length)
     learns = strategies.strategy_type(strategy).learns
     asked = run.asked() | {"strategy": strategy, "answer": study.answer_of(strategy), "learns": learns}
+    starts_warm = shares_warmup(strategy) and study.length.warmup and not any(own.glob("checkpoint-*.json"))
+    warmup_seconds = _begin_warm(run, warmup_file(folder, seed)) if starts_warm else 0.0
     with Recorder(own, run, asked=asked, resume=True, group=group) as recorder:
-        if not recorder.resumed and shares_warmup(strategy) and study.length.warmup:
-            resume_from(warmup_file(folder, seed), partial(_begin_warm, run, recorder))
+        recorder.warmup_seconds = recorder.warmup_seconds or warmup_seconds
         group.count_anew()
         take_all_turns(run, recorder=recorder)
         result = _result(run, recorder) | {"strategy": strategy}
         group.on_rank_zero(partial(_finish, study, run.search, run.data, recorder, result))
 
 
-def _begin_warm(run: SearchRun, recorder: Recorder, warm: dict[str, Any]) -> None:
-    """Start from the weights and the data at the end of a warm-up."""
-    check_form(warm, [{"weights": {}, "data": {}, "seconds": 0.0}], "it")
-    run.search.load_weights(warm["weights"])
-    run.data.restore(warm["data"])
-    recorder.warmup_seconds = warm["seconds"]
+def _begin_warm(run: SearchRun, path: Path) -> float:
+    """Start from the weights and the data at the end of a warm-up; how long that took."""
+    seconds = 0.0
+
+    def load(warm: dict[str, Any]) -> None:
+        nonlocal seconds
+        check_form(warm, [{"weights": {}, "data": {}, "seconds": 0.0}], "it")
+        run.search.load_weights(warm["weights"])
+        run.data.restore(warm["data"])
+        seconds = warm["seconds"]
+
+    resume_from(path, load)
+    return seconds
 
 
 def _result(run: SearchRun, recorder: Recorder) -> dict[str, Any]:
