@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -122,9 +122,15 @@ class Draw:
         return cls(weights=chosen.detach().clone().requires_grad_(), active=chosen != 0)
 
     @cached_property
+    def values(self) -> list[Any]:
+        """The weights as numbers, nested like the tensor."""
+        found: list[Any] = self.weights.tolist()
+        return found
+
+    @cached_property
     def one_hot(self) -> bool:
         """Whether the network computes exactly one architecture: one weight of 1 per decision, all others 0."""
-        rows = self.weights.detach().flatten(0, -2).tolist()
+        rows = self.values if self.weights.dim() == 2 else self.weights.detach().flatten(0, -2).tolist()
         return all(row.count(1) == 1 and row.count(0) == len(row) - 1 for row in rows)
 
     @cached_property

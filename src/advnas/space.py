@@ -3,7 +3,7 @@
 import copy
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,10 +58,15 @@ class SearchSpace:
         self.decisions = tuple(_tie(name, choices) for name, choices in groups.items())
         self.sizes = tuple(len(decision.operations) for decision in self.decisions)
         self.shared, self.owned = _owners(model, self.decisions)
+        owners = (self.shared, *self.owned.values())
+        everywhere = [id(weight) for ownership in owners for weight in ownership.weights]
+        self._overlaps = len(everywhere) > len(set(everywhere))  # some weights are used in several places
         for decision in self.decisions:
             for choice in decision.choices:
                 choice.slot = decision.choices[0].slot
                 choice.prepare()
+        self._bare = {place: (ActiveCandidate(place[1], None, 1.0),) for place in self.owned}
+        self._slots = [decision.choices[0].slot for decision in self.decisions]
         self._nodes = _find_nodes(self.decisions)
         self._passing = {
             (row, column)
@@ -98,11 +103,13 @@ class SearchSpace:
             yield Architecture(dict(zip(names, operations, strict=True)))
 
     def architecture(self, chosen: Tensor) -> Architecture:
-        """The architecture of a one-hot tensor [decisions, candidates]; ties go to the first operation."""
+        """Return the architecture of a one-hot tensor [decisions, candidates]; ties go to the first operation."""
+        return Architecture(self.operations(chosen))
+
+    def operations(self, chosen: Tensor) -> dict[str, str]:
+        """Return the same as a plain dict: the operation by decision."""
         columns = chosen.detach().argmax(-1).tolist()
-        return Architecture(
-            {d.name: d.operations[column] for d, column in zip(self.decisions, columns, strict=True)}
-        )
+        return {d.name: d.operations[column] for d, column in zip(self.decisions, columns, strict=True)}
 
     def one_hot(self, architecture: Mapping[str, str]) -> Tensor:
         """The one-hot tensor [decisions, candidates] of an architecture."""
@@ -121,14 +128,13 @@ class SearchSpace:
         """
         draw = what if isinstance(what, Draw) else Draw.bare(self.one_hot(what))
         run = Trace(self._routes(draw))
-        slots = [decision.choices[0].slot for decision in self.decisions]
-        before = [slot.route for slot in slots]
-        for slot, route in zip(slots, run.routes, strict=True):
+        before = [slot.route for slot in self._slots]
+        for slot, route in zip(self._slots, run.routes, strict=True):
             slot.route = route
         try:
             yield run
         finally:
-            for slot, earlier in zip(slots, before, strict=True):
+            for slot, earlier in zip(self._slots, before, strict=True):
                 slot.route = earlier
 
     def _routes(self, draw: Draw) -> tuple[Route, ...]:
@@ -141,7 +147,9 @@ class SearchSpace:
         if gated and self._nodes and draw.one_hot and len(draw.places) == len(self):
             for node in self.scalable_nodes(draw):
                 node.fold_gate(gates)
-        values = draw.weights.tolist()
+        values = draw.values
+        if not gated and not draw.constants and draw.one_hot and len(draw.places) == len(self):
+            return tuple(Route(self._bare[row, column], gated) for row, column in draw.places)
         found: list[list[ActiveCandidate]] = [[] for _ in self.decisions]
         for (row, column), gate in zip(draw.places, gates, strict=True):
             found[row].append(ActiveCandidate(column, gate, values[row][column]))
@@ -179,9 +187,12 @@ class SearchSpace:
         }
 
     def parameters(self, draw: Draw) -> list[nn.Parameter]:
-        """The trainable weights that a draw can touch: those of its active candidates, and the shared ones."""
-        ownerships = self._ownerships(draw)
-        weights = dict.fromkeys(weight for holding in ownerships for weight in holding.weights)
+        """List the trainable weights that a draw can touch: those of its active candidates, and the shared ones."""
+        weights: Iterable[nn.Parameter] = itertools.chain.from_iterable(
+            ownership.weights for ownership in self._ownerships(draw)
+        )
+        if self._overlaps:
+            weights = dict.fromkeys(weights)
         return [weight for weight in weights if weight.requires_grad]
 
     def norms(self, draw: Draw) -> list[_NormBase]:

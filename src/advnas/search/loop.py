@@ -96,8 +96,8 @@ class SearchRun:
         return {
             "strategy": strategies.name_of(strategy),
             "seed": self.search.seed,
-            "answer": strategy.answer,
-            "learns": strategy.learns,
+            "answer": getattr(strategy, "answer", "argmax"),  # somebody's own may have the two methods alone
+            "learns": getattr(strategy, "learns", True),
             "settings": self.search.settings(),
             "length": asdict(self.length),
         }

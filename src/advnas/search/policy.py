@@ -213,7 +213,7 @@ def report(search: "Search", phase: str, draw: Draw, update: Update, feedback: F
         number=search.weight_steps if feedback is None else search.architecture_steps,
         loss=update.loss.item(),
         entropy=search.distribution.entropy().mean().item(),
-        architecture=dict(search.space.architecture(draw.weights)) if draw.one_hot else None,
+        architecture=search.space.operations(draw.weights) if draw.one_hot else None,
         advantages=advantages,
         gradient_norm=update.norm,
     )

@@ -47,9 +47,8 @@ class SharedWeights:
         self.space, self.clip, self.store = space, clip, store
         self.optimizer = optimizer(parameters)
         self.store.attach(space, self.optimizer)
-        self._parameters = parameters
         self._groups = {
-            parameter: number
+            id(parameter): number  # hashing a tensor is slow
             for number, group in enumerate(self.optimizer.param_groups)
             for parameter in group["params"]
         }
@@ -64,13 +63,12 @@ class SharedWeights:
     def training(self, draw: Draw) -> Iterator["DrawnPath"]:
         """While this is open, the candidates of a draw are at hand, to be trained.
 
-        It begins and ends without gradients: operations that were not drawn have none, so nothing moves them.
+        Its parameters begin and end without gradients, and no others are stepped.
         Where it fails, running statistics get back their values: one bad minibatch would spoil them for good.
         """
-        for parameter in self._parameters:
-            if parameter.grad is not None:
-                parameter.grad = None
         path = DrawnPath(self, self.space.parameters(draw), self.space.norms(draw))
+        for parameter in path.parameters:
+            parameter.grad = None
         with self.store.loaded(draw, training=True):
             before = [(buffer, buffer.clone()) for norm in path.norms for buffer in norm.buffers(recurse=False)]
             try:
@@ -117,7 +115,7 @@ class SharedWeights:
         groups = self.optimizer.param_groups
         own: list[list[nn.Parameter]] = [[] for _ in groups]
         for parameter in parameters:
-            number = self._groups.get(parameter)  # None: somebody trains it elsewhere
+            number = self._groups.get(id(parameter))  # None: somebody trains it elsewhere
             if number is not None:
                 own[number].append(parameter)
         whole = [group["params"] for group in groups]
