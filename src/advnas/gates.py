@@ -66,7 +66,9 @@ class ActiveCandidate:
     def _weigh(self, tensor: Tensor) -> Tensor:
         assert self.gate is not None
         gate = self.gate if self.gate.device == tensor.device else self.gate.to(tensor.device)
-        return unit_gate(tensor, gate) if self.value == 1 else tensor * gate
+        if self.value != 1 or (tensor.numel() < _SMALL and tensor.dtype in _SUMMED_AS_THEY_ARE):
+            return tensor * gate
+        return unit_gate(tensor, gate)
 
     def _run_without_graph(self, candidate: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A weight of 0 passes no gradient to the candidate or its input; only the weight's own slope remains."""
@@ -200,6 +202,7 @@ def _inner_product(one: Tensor, other: Tensor) -> Tensor:
 
 
 _SUMMED_AS_THEY_ARE = (torch.float32, torch.float64)
+_SMALL = 2**13  # elements, below which a call of Python costs more than the passes over memory that it saves
 
 
 def _has_no_gaps(tensor: Tensor) -> bool:

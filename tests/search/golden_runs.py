@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from advnas import Choice, Search, Task, Zero, strategies
+from advnas import Choice, Search, Task, Zero, gates, strategies
 
 GOLDEN = Path(__file__).with_name("golden.json")
 EPOCHS, WARMUP = 4, 1
@@ -163,8 +163,14 @@ def _processor():
     return _digest("|".join(told).encode()) if told else platform.processor()
 
 
+def use_gates_of_large_networks():
+    """The networks here are small; without this their gates would be plain multiplications."""
+    gates._SMALL = 0
+
+
 def pair(target):
     """Two processes, each with half of the minibatches; rank 0 tells what came out."""
+    use_gates_of_large_networks()
     from advnas.parallel.launch import joined
 
     torch.set_default_dtype(torch.float64)
@@ -199,5 +205,6 @@ def write(target):
 
 
 if __name__ == "__main__":
+    use_gates_of_large_networks()
     torch.set_default_dtype(torch.float64)
     {"write": write, "pair": run_pair}[sys.argv[1]](Path(sys.argv[2]))
