@@ -188,7 +188,9 @@ def test_a_stopped_search_ends_as_if_it_had_not_been(tmp_path):
         "search",
         "my_searches:make_search",
         "--epochs",
-        "60",
+        "30",
+        "--retrain-epochs",
+        "2",
         "--seeds",
         "1",
     ]
