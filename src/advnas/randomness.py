@@ -31,8 +31,9 @@ def seeded(seed: int, *devices: torch.device) -> Iterator[None]:
     before = torch.default_generator.get_state()
     with torch.random.fork_rng(devices=cuda, enabled=bool(cuda)):
         torch.default_generator.manual_seed(seed)
-        if cuda:
-            torch.cuda.manual_seed_all(seed)
+        for device in cuda:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
         try:
             yield
         finally:

@@ -109,7 +109,7 @@ class _Training:
     def turn(self) -> Iterator[Epoch]:
         """Train for one epoch, and keep its weights if they are the best so far."""
         number = self.position + 1
-        with seeded(seed_of(self._seed, number), *_devices(self._model)):
+        with seeded(seed_of(self._seed, number), *{weight.device for weight in self._model.parameters()}):
             loss = self._train()
             score = self._recipe.score
             value = score(self._model) if score is not None else _validation_loss(self._model, self._task)
@@ -190,7 +190,3 @@ def _check_finite(loss: Tensor, norm: Tensor, number: int) -> None:
 def _validation_loss(model: nn.Module, task: Task) -> float:
     model.eval()
     return mean_over(model, task.validation, task.loss)
-
-
-def _devices(model: nn.Module) -> list[torch.device]:
-    return sorted({p.device for p in model.parameters() if p.device.type == "cuda"}, key=str)

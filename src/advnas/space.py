@@ -15,6 +15,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from advnas.architecture import Architecture, Draw
 from advnas.choice import Choice, Zero
 from advnas.gates import ActiveCandidate, Node, Route
+from advnas.randomness import seeded
 
 
 @dataclass(frozen=True)
@@ -329,9 +330,7 @@ def _owners(
 
 def _reset(module: nn.Module, seed: int) -> None:
     """Initialise all weights from a seed, leaving the global random state as it was."""
-    devices = {weight.device for weight in module.parameters() if weight.device.type == "cuda"}
-    with torch.random.fork_rng(devices=list(devices)):
-        torch.manual_seed(seed)
+    with seeded(seed, *{weight.device for weight in module.parameters()}):
         for path, part in module.named_modules():
             reset = getattr(part, "reset_parameters", None)
             if callable(reset):

@@ -12,7 +12,7 @@ from advnas.answers.batch_norm import batch_statistics
 from advnas.architecture import Architecture
 from advnas.arguments import check_count
 from advnas.distribution import Distribution
-from advnas.randomness import generator, seed_of
+from advnas.randomness import generator, seed_of, seeded
 from advnas.search import Search
 from advnas.task import mean_over
 
@@ -75,9 +75,7 @@ def _proposals(search: Search, count: int, random: torch.Generator) -> dict[Arch
 def _mean_loss(
     module: nn.Module, batches: Iterable[Any], loss: Callable[[nn.Module, Any], Tensor], seed: int
 ) -> float:
-    devices = {weight.device for weight in module.parameters() if weight.device.type == "cuda"}
-    with torch.random.fork_rng(devices=list(devices)), batch_statistics(module):
-        torch.manual_seed(seed)
+    with seeded(seed, *{weight.device for weight in module.parameters()}), batch_statistics(module):
         return mean_over(module, batches, lambda module, batch: _number(loss(module, batch)))
 
 

@@ -9,7 +9,7 @@ import torch
 
 from advnas import strategies
 from advnas.arguments import check_count
-from advnas.randomness import seed_of
+from advnas.randomness import seed_of, seeded
 from advnas.search import Length, LossOf, Search, TwoStreams
 from advnas.spaces.nasbench201 import ConvolutionCellNetwork
 from advnas.strategies import Answer
@@ -109,8 +109,7 @@ class Cifar10:
     def make_search(self, strategy: str, seed: int) -> Search:
         """A search of the network, with weights that depend on the seed alone."""
         settings = self.settings
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed_of(seed))
+        with seeded(seed_of(seed)):
             network = ConvolutionCellNetwork(
                 channels=settings.channels, cells=settings.cells, zero=settings.zero
             ).to(memory_format=torch.channels_last)  # type: ignore[call-overload]

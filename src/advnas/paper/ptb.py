@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from advnas import strategies
 from advnas.arguments import check_count, did_you_mean
-from advnas.randomness import seed_of
+from advnas.randomness import seed_of, seeded
 from advnas.retrain import Recipe, retrain
 from advnas.search import Length, LossOf, Search
 from advnas.space import SearchSpace
@@ -174,8 +174,7 @@ class Ptb:
 
     def _network(self, seed: int) -> RecurrentCellNetwork:
         settings = self.settings
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed_of(seed))
+        with seeded(seed_of(seed)):
             return RecurrentCellNetwork(
                 len(self._corpus.vocabulary),
                 hidden=settings.hidden,

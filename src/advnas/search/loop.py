@@ -296,9 +296,8 @@ def advance(
         recorder: keeps everything in a folder.
         on_step: called with every step, before the next is taken.
     """
-    if recorder is not None and work.position == after and not recorder.has_records:
-        recorder.end_warmup()
-        recorder.record()
+    if recorder is not None:
+        _end_warmup(work, recorder, after)
     while work.position < until:
         for step in work.turn():
             if recorder is not None:
@@ -310,12 +309,17 @@ def advance(
 
 
 def _end_turn(work: Work, recorder: Recorder, *, due: bool, after: int) -> None:
+    _end_warmup(work, recorder, after)
+    if due and work.position > after:
+        recorder.record()
+    recorder.end_turn(save=due)
+
+
+def _end_warmup(work: Work, recorder: Recorder, after: int) -> None:
+    """Make the first record, if it is due now."""
     if work.position == after and not recorder.has_records:
         recorder.end_warmup()
         recorder.record()
-    elif due and work.position > after:
-        recorder.record()
-    recorder.end_turn(save=due)
 
 
 def run_search(

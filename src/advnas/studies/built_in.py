@@ -9,7 +9,7 @@ from torch import nn
 
 from advnas import spaces, strategies, tasks
 from advnas.arguments import did_you_mean, find
-from advnas.randomness import seed_of
+from advnas.randomness import seed_of, seeded
 from advnas.search import Search
 from advnas.spaces import SPACES
 from advnas.task import Task
@@ -82,8 +82,7 @@ def _divided(options: Mapping[str, Any], task: str, space: str) -> tuple[dict[st
 
 def _network(space: str, seed: int, options: Mapping[str, Any]) -> nn.Module:
     """Build the network, its weights those of the seed."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed_of(seed))
+    with seeded(seed_of(seed)):
         return spaces.get(space, **options)
 
 

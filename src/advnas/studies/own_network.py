@@ -18,7 +18,7 @@ from advnas.answers.batch_norm import batch_statistics, evaluating, reestimate_b
 from advnas.architecture import Architecture
 from advnas.arguments import check_count, nearest
 from advnas.parallel.launch import current
-from advnas.randomness import seed_of
+from advnas.randomness import seed_of, seeded
 from advnas.records.checkpoints import Checkpoints, load_state, save_state
 from advnas.records.restoring import check_form
 from advnas.retrain import Recipe, retrain
@@ -161,8 +161,7 @@ class OwnNetworkStudy:
         search, task = self._make(strategies.baselines()[0], seed)
         load(search)
         with search.space.running(architecture):
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(seed_of(seed, _JUDGING))
+            with seeded(seed_of(seed, _JUDGING)):
                 reestimate_batch_norm(search.model, task.training, task.loss)
             network = search.derive(Architecture(architecture))
             example = example_inputs(search.model, task)
@@ -179,8 +178,7 @@ class OwnNetworkStudy:
             judges.insert(0, (name.strip("_").replace("_", " "), task.metric, True))
         measures = []
         for name, of, more_is_better in judges:
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(seed)  # the data may be shuffled
+            with seeded(seed):  # the data may be shuffled
                 value = mean_over(model, batches, self._placed(of))
             measures.append({"name": f"{part} {name}", "value": value, "more_is_better": more_is_better})
         return measures
@@ -233,8 +231,7 @@ def example_inputs(model: nn.Module, task: Task) -> tuple[Tensor, ...]:
     calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
     hook = model.register_forward_pre_hook(lambda _, args, kwargs: calls.append((args, kwargs)), with_kwargs=True)
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]), evaluating(model):
-            torch.manual_seed(0)
+        with torch.no_grad(), seeded(0), evaluating(model):
             task.loss(model, next(iter(task.validation)))
     finally:
         hook.remove()
