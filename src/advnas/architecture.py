@@ -94,14 +94,16 @@ class Draw:
         weights: [..., decisions, candidates]. Where it requires a gradient, its entries enter the network as gates,
             and the step returns d loss / d weights. A weight of 1 that requires no gradient costs nothing: its
             operation runs without a gate.
-        active: bool, same shape: the candidates that are executed. A candidate may be active with weight 0: it is
-            run without a graph, since a gate of 0 passes it no gradient, only to learn its own slope.
+        active: bool, same shape: the candidates that are executed. One that is active behind a gate of 0 is a
+            rival: it adds nothing, and runs inside the backward pass, without a graph, only to learn its own slope.
         constants: whether the weights of inactive candidates are added to the output as numbers (GDAS).
+        shares: same shape, or None: how much each rival of the chosen operation counts; see `contrasted`.
     """
 
     weights: Tensor
     active: Tensor
     constants: bool = False
+    shares: Tensor | None = None
 
     @classmethod
     def bare(cls, chosen: Tensor) -> Self:
@@ -121,6 +123,36 @@ class Draw:
         """
         return cls(weights=chosen.detach().clone().requires_grad_(), active=chosen != 0)
 
+    @classmethod
+    def contrasted(cls, chosen: Tensor, rivals: Tensor) -> Self:
+        """Run the chosen operations behind gates of 1, and beside each its rivals behind gates of 0.
+
+        Args:
+            chosen: one-hot [..., decisions, candidates].
+            rivals: same shape: how much each rival counts, 0 for those that are none. The chosen operation is never
+                its own rival.
+        """
+        shares = rivals * (chosen == 0)
+        active = (chosen != 0) | (shares != 0)
+        return cls(chosen.detach().clone().requires_grad_(), active, shares=shares)
+
+    @property
+    def rivals(self) -> Tensor:
+        """How much each rival of the chosen operation counts, where the strategy knows that there are some."""
+        assert self.shares is not None, "this draw has no rivals"
+        return self.shares
+
+    def gains(self, slope: Tensor) -> Tensor:
+        """How much higher the reward would be with another operation, to first order: <dr/dO, O_b - O_a>.
+
+        Args:
+            slope: d loss / d weights, [..., decisions, candidates].
+
+        Returns:
+            Same shape; 0 at the chosen operation, and without meaning where a candidate was not active.
+        """
+        return (slope * self.weights.detach()).sum(-1, keepdim=True) - slope
+
     @cached_property
     def values(self) -> list[Any]:
         """The weights as numbers, nested like the tensor."""
@@ -134,10 +166,26 @@ class Draw:
         return all(row.count(1) == 1 and row.count(0) == len(row) - 1 for row in rows)
 
     @cached_property
-    def places(self) -> list[list[int]]:
-        """Return the positions of the active candidates, row by row: [..., decision, candidate] of each."""
-        found: list[list[int]] = self.active.nonzero().tolist()
-        return found
+    def places(self) -> list[tuple[int, ...]]:
+        """The (decision, candidate) of every active candidate, row by row."""
+        return [tuple(place) for place in self.active.nonzero().tolist()]
+
+    @cached_property
+    def rival_places(self) -> list[tuple[int, ...]]:
+        """Those of the rivals among them."""
+        if not self.weights.requires_grad or len(self.places) == len(self.values):
+            return []
+        return [
+            (row, column) for row, column in self.places if self.values[row][column] == 0 and any(self.values[row])
+        ]
+
+    @cached_property
+    def path(self) -> list[tuple[int, ...]]:
+        """Those of the others, which the network runs forward."""
+        if not self.rival_places:
+            return self.places
+        rivals = set(self.rival_places)
+        return [place for place in self.places if place not in rivals]
 
     def detached(self) -> Self:
         """Return the same draw without a gradient."""

@@ -6,7 +6,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from advnas.gates import ActiveCandidate, GatePlacement, Slot, find_placement, map_tensors
+from advnas.gates import (
+    ActiveCandidate,
+    GatePlacement,
+    Rerun,
+    Route,
+    Slot,
+    add_zero_gates,
+    copy_on_write,
+    find_placement,
+    map_tensors,
+)
 
 
 class Choice(nn.Module):
@@ -35,6 +45,7 @@ class Choice(nn.Module):
         self.candidates = nn.ModuleList(candidates.values())
         self.slot = Slot()
         self._placements: list[GatePlacement] = []
+        self._buffers_inside: list[list[dict[str, Tensor | None]]] = []
         self._seen: dict[Hashable, tuple[str, Hashable]] = {}
 
     def extra_repr(self) -> str:
@@ -53,6 +64,8 @@ class Choice(nn.Module):
         if not route.reached:
             # A nested choice under a gate of 0 runs without a graph: its draw makes no difference.
             route.reached = torch.is_grad_enabled() or not route.gated
+        if route.rivals and torch.is_grad_enabled():  # without a graph, nobody asks for a slope
+            return self._run_with_rivals(route, args, kwargs)
         active = route.active
         total = self._run(active[0], args, kwargs) if len(active) == 1 else self._run_all(active, args, kwargs)
         return total if route.shift is None else map_tensors(route.add_shift, total)
@@ -69,22 +82,56 @@ class Choice(nn.Module):
         for one in active:
             output = self._run(one, args, kwargs)
             if versions != _versions((args, kwargs)):
-                raise ValueError(
-                    f"Candidate {self.operations[one.index]!r} of {self.label} changes its input in place, and "
-                    "the other candidates get the same input. Write for example nn.ReLU(inplace=False)."
-                )
+                raise self.input_changed(one.index)
             total = output if total is None else map_tensors(torch.add, total, output)
         return total
+
+    def _run_with_rivals(self, route: Route, args: Any, kwargs: Any) -> Any:
+        """Run what is on the path now, and the rivals in the backward pass, on the same input."""
+        rerun = Rerun(self, (args, kwargs))
+        return add_zero_gates(rerun, route.rivals, self._run_all(route.active, args, kwargs))
+
+    def run_rival(self, index: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run one candidate without a graph, and leave its buffers, such as running statistics, as they are."""
+        versions = _versions((args, kwargs))
+        before = [dict(buffers) for buffers in self._buffers_inside[index]]
+        for buffers in self._buffers_inside[index]:
+            buffers.update({name: copy_on_write(buffer) for name, buffer in buffers.items() if buffer is not None})
+        try:
+            output = self.candidates[index](*args, **kwargs)
+        finally:
+            for buffers, earlier in zip(self._buffers_inside[index], before, strict=True):
+                buffers.update(earlier)
+        if versions != _versions((args, kwargs)):
+            raise self.input_changed(index)
+        self._check_shape(self.operations[index], args, kwargs, output)
+        return output
+
+    def input_changed(self, index: int | None) -> ValueError:
+        """Say that the input was changed in place: by the candidate at an index, or by somebody else."""
+        if index is None:
+            return ValueError(
+                f"The input of {self.label} was changed in place after the choice had read it, and the candidates "
+                "that the drawn one is compared with run on it later. Write for example x = x + ... for x += ..."
+            )
+        return ValueError(
+            f"Candidate {self.operations[index]!r} of {self.label} changes its input in place, and the other "
+            "candidates get the same input. Write for example nn.ReLU(inplace=False)."
+        )
 
     @property
     def active(self) -> tuple[nn.Module, ...]:
         """The candidates that the current draw runs, for modules that spare work none of them needs."""
         route = self.slot.route
-        return () if route is None else tuple(self.candidates[one.index] for one in route.active)
+        if route is None:
+            return ()
+        indices = [*(one.index for one in route.active), *(rival.index for rival in route.rivals)]
+        return tuple(self.candidates[index] for index in indices)
 
     def prepare(self) -> None:
-        """Look once where gates can enter the candidates; done when a SearchSpace takes the choice in."""
+        """Look once what is inside the candidates; done when a SearchSpace takes the choice in."""
         self._placements = [find_placement(candidate) for candidate in self.candidates]
+        self._buffers_inside = [[m._buffers for m in one.modules() if m._buffers] for one in self.candidates]
 
     def passes_scale(self, index: int) -> bool:
         """Whether a gate of this candidate stands in front of it."""

@@ -32,6 +32,17 @@ class Distribution:
         """Draw a ~ p_theta, exactly: one-hot, shape of the logits."""
         return _one_hot_argmax(self.perturbed(generator).detach())
 
+    def without(self, chosen: Tensor) -> "Distribution":
+        """p_theta(. | not a): the distribution of the operations that were not chosen.
+
+        A decision with one operation is left as it is: nothing else could stand there.
+
+        Args:
+            chosen: one-hot, shape of the logits.
+        """
+        others = self.logits.masked_fill(chosen != 0, -torch.inf)
+        return Distribution(torch.where(others.isfinite().any(-1, keepdim=True), others, self.logits))
+
     def mode(self) -> Tensor:
         """The most likely architecture; ties go to the first operation. One-hot, shape of the logits."""
         return _one_hot_argmax(self.logits.detach())

@@ -1,6 +1,6 @@
 """One seed, any number of independent streams; and the one place that touches torch's global generators."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -38,3 +38,31 @@ def seeded(seed: int, *devices: torch.device) -> Iterator[None]:
             yield
         finally:
             torch.default_generator.set_state(before)
+
+
+class GeneratorStates:
+    """Where torch's global generators stand at a moment.
+
+    Args:
+        devices: whose generators are wanted besides the CPU's; only CUDA devices have one.
+    """
+
+    def __init__(self, devices: Iterable[torch.device] = ()) -> None:
+        self._cpu = torch.default_generator.get_state()
+        self._cuda = {device: torch.cuda.get_rng_state(device) for device in devices if device.type == "cuda"}
+
+    def restore(self) -> None:
+        """Put the generators back to that moment."""
+        torch.default_generator.set_state(self._cpu)
+        for device, state in self._cuda.items():
+            torch.cuda.set_rng_state(state, device)
+
+    @contextmanager
+    def again(self) -> Iterator[None]:
+        """Give the same random numbers once more while this is open, and then go on as if nothing had been."""
+        now = GeneratorStates(self._cuda)
+        self.restore()
+        try:
+            yield
+        finally:
+            now.restore()

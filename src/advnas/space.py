@@ -4,8 +4,9 @@ import copy
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from advnas.architecture import Architecture, Draw
 from advnas.choice import Choice, Zero
-from advnas.gates import ActiveCandidate, Node, Route
+from advnas.gates import ActiveCandidate, Lend, Node, Rival, Route, at_hand
 from advnas.randomness import seeded
 
 
@@ -69,6 +70,13 @@ class SearchSpace:
         self._bare = {place: (ActiveCandidate(place[1], None, 1.0),) for place in self.owned}
         self._slots = [decision.choices[0].slot for decision in self.decisions]
         self._nodes = _find_nodes(self.decisions)
+        self._nesting = {
+            (row, column)
+            for row, decision in enumerate(self.decisions)
+            for choice in decision.choices
+            for column, candidate in enumerate(choice.candidates)
+            if any(isinstance(module, Choice) for module in candidate.modules())
+        }
         self._passing = {
             (row, column)
             for row, decision in enumerate(self.decisions)
@@ -121,45 +129,72 @@ class SearchSpace:
         return chosen
 
     @contextmanager
-    def running(self, what: Draw | Mapping[str, str]) -> Iterator[Trace]:
+    def running(self, what: Draw | Mapping[str, str], lend: Lend = at_hand) -> Iterator[Trace]:
         """While this is open, the model computes one draw, or one architecture.
 
         with space.running(architecture):
             prediction = model(x)
+
+        Args:
+            what: the draw, or the architecture.
+            lend: called with (decision, candidate), keeps the weights of a rival at hand while it runs.
         """
         draw = what if isinstance(what, Draw) else Draw.bare(self.one_hot(what))
-        run = Trace(self._routes(draw))
+        run = Trace(self._routes(draw, lend))
+        with self._following(run.routes):
+            yield run
+
+    @contextmanager
+    def _following(self, routes: tuple[Route, ...]) -> Iterator[None]:
         before = [slot.route for slot in self._slots]
-        for slot, route in zip(self._slots, run.routes, strict=True):
+        for slot, route in zip(self._slots, routes, strict=True):
             slot.route = route
         try:
-            yield run
+            yield
         finally:
             for slot, earlier in zip(self._slots, before, strict=True):
                 slot.route = earlier
 
-    def _routes(self, draw: Draw) -> tuple[Route, ...]:
-        """One scalar gate for each active candidate, cut out once a step and shared by all tied choices."""
-        weights, gated = draw.weights, draw.weights.requires_grad
-        if gated:
-            weights = weights.to(self.device, torch.promote_types(weights.dtype, self._dtype))
-        active = draw.active.to(weights.device)
-        gates: list[Tensor | None] = list(weights[active].unbind()) if gated else [None] * len(draw.places)
-        if gated and self._nodes and draw.one_hot and len(draw.places) == len(self):
+    def _routes(self, draw: Draw, lend: Lend) -> tuple[Route, ...]:
+        """What each decision runs. A gate is cut out once a step and shared by all tied choices."""
+        path, gated = draw.path, draw.weights.requires_grad
+        single = draw.one_hot and len(path) == len(self)
+        if not gated and not draw.constants and single:
+            return tuple(Route(self._bare[place], gated) for place in path)
+        gates = self._gates(draw) if gated else {}
+        own = [gates.get(place) for place in path]
+        if gated and self._nodes and single:
             for node in self.scalable_nodes(draw):
-                node.fold_gate(gates)
-        values = draw.values
-        if not gated and not draw.constants and draw.one_hot and len(draw.places) == len(self):
-            return tuple(Route(self._bare[row, column], gated) for row, column in draw.places)
+                node.fold_gate(own)
         found: list[list[ActiveCandidate]] = [[] for _ in self.decisions]
-        for (row, column), gate in zip(draw.places, gates, strict=True):
-            found[row].append(ActiveCandidate(column, gate, values[row][column]))
-        shifts = (weights * ~active).sum(-1).unbind() if draw.constants else itertools.repeat(None)
-        return tuple(Route(own, gated, shift) for own, shift in zip(found, shifts, strict=False))
+        for (row, column), gate in zip(path, own, strict=True):
+            found[row].append(ActiveCandidate(column, gate, draw.values[row][column]))
+        routes = tuple(Route(active, gated) for active in found)
+        for row, column in draw.rival_places:
+            lent: Callable[[], AbstractContextManager[object]] = partial(lend, row, column)
+            if (row, column) in self._nesting:  # the backward pass may come when another draw is running, or none
+                lent = partial(self._lent_with_its_draw, routes, lent)
+            routes[row].rivals = (*routes[row].rivals, Rival(column, gates[row, column], lent))
+        if draw.constants:
+            for route, shift in zip(routes, (draw.weights * ~draw.active).sum(-1).unbind(), strict=True):
+                route.shift = shift
+        return routes
+
+    @contextmanager
+    def _lent_with_its_draw(
+        self, routes: tuple[Route, ...], lent: Callable[[], AbstractContextManager[object]]
+    ) -> Iterator[None]:
+        with lent(), self._following(routes):
+            yield
+
+    def _gates(self, draw: Draw) -> dict[tuple[int, ...], Tensor]:
+        """One scalar for each active candidate, by its place; in the precision of the weights at least."""
+        weights = draw.weights.to(self.device, torch.promote_types(draw.weights.dtype, self._dtype))
+        return dict(zip(draw.places, weights[draw.active.to(weights.device)].unbind(), strict=True))
 
     def scalable_nodes(self, draw: Draw) -> list[Node]:
         """The nodes between decisions whose readers, as drawn, all pass a scale on. draw: of one architecture."""
-        drawn = [tuple(place) in self._passing for place in draw.places]
+        drawn = [place in self._passing for place in draw.path]
         return [node for node in self._nodes if all(drawn[reader] for reader in node.readers)]
 
     @property
@@ -201,7 +236,7 @@ class SearchSpace:
         return [norm for holding in self._ownerships(draw) for norm in holding.norms if norm.track_running_stats]
 
     def _ownerships(self, draw: Draw) -> list["Ownership"]:
-        return [self.shared, *(self.owned[tuple(place)] for place in draw.places)]
+        return [self.shared, *(self.owned[place] for place in draw.path)]
 
     def mismatch(self, attempt: Callable[[], object]) -> str | None:
         """Explain a forward pass that failed: which candidates of a choice disagree about their output shape.

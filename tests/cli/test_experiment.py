@@ -12,7 +12,7 @@ import torch
 from advnas import __version__, strategies
 from advnas.paper.cifar10 import PRESETS
 from advnas.spaces import SPACES
-from advnas.tables import nasbench201
+from advnas.tables import nasbench201, nasbench_macro
 from advnas.tasks import cifar10
 from advnas.tasks.cifar10 import Images
 
@@ -76,7 +76,7 @@ def test_help_of_a_study_names_its_options(here):
 def test_list_strategies_names_all_of_them(here):
     code, output, _ = here("list", "strategies")
     assert code == 0
-    assert len(strategies.names()) == 11
+    assert len(strategies.names()) == 13
     assert {line.split()[1] for line in output.splitlines() if len(line.split()) > 1} >= set(strategies.names())
 
 
@@ -241,6 +241,30 @@ def test_a_query_tells_accuracy_rank_and_costs(data, here):
     _, output, _ = here("query", "nasbench201", CONVOLUTIONS, "--data-folder", data, "--dataset", "cifar10")
     assert "cifar100" not in output
     assert "multiply-adds" in output
+
+
+def test_a_query_of_the_other_benchmark_has_the_same_form(tmp_path, here):
+    rows = (f"{network},90,91,92,387882,7713280" for network in nasbench_macro.all_networks())
+    (tmp_path / "nasbench_macro.csv").write_text("\n".join(["arch,test_1,test_2,test_3,params,flops", *rows]))
+    code, output, _ = here("query", "nasbench_macro", "22212220", "--json", "--data-folder", tmp_path)
+    assert code == 0
+    assert json.loads(output)["datasets"]["cifar10"]["trainings"] == [90, 91, 92]
+    _, output, _ = here("query", "nasbench_macro", "22212220", "--data-folder", tmp_path)
+    assert "91.00" in output
+    assert "0.387882 M parameters, 7.71328 M multiply-adds" in output
+    code, _, error = here("query", "nasbench_macro", "2221222x", "--data-folder", tmp_path)
+    assert code == 2
+    assert "layer 7 has 'x'" in error
+
+
+def test_every_study_has_presets_of_its_own(here, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, output, _ = here("experiment", "macro", "--preset", "full", "--show")
+    assert code == 0
+    assert "1280" in output
+    code, _, error = here("experiment", "macro", "--preset", "paper", "--show")
+    assert code == 2
+    assert "full" in error
 
 
 def test_a_query_needs_no_torch(data):

@@ -40,10 +40,18 @@ def test_the_main_job_ends_with_a_table_a_verdict_and_a_report(digits):
     folder, answer = digits
     told = json.loads(answer.stdout)
     assert told["measure"] == "test accuracy"
-    assert sorted(told["runs"]) == ["advantage-0", "advantage-1", "random-0", "random-1"]
-    assert told["means"].keys() == {"advantage", "random"}
+    names = ("advantage", "random", "ranked_random")
+    assert sorted(told["runs"]) == [f"{name}-{seed}" for name in names for seed in (0, 1)]
+    assert told["means"].keys() == set(names)
+    assert [(pair["strategy"], pair["other"], pair["pairs"]) for pair in told["pairs"]] == [
+        ("advantage", "random", 2),
+        ("advantage", "ranked_random", 2),
+        ("ranked_random", "random", 2),
+    ]
     assert set(told["answer"]["architecture"]) == {"0->1", "0->2", "1->2", "0->3", "1->3", "2->3"}
-    assert any("random search" in remark["text"] for remark in told["verdict"])
+    for baseline in ("random", "ranked_random"):
+        words = f"Too few seeds to tell whether advantage beats {baseline}"
+        assert any(words in remark["text"] for remark in told["verdict"])
     page = (folder / told["report"]).read_text()
     assert "Verdict" in page
     assert "test accuracy" in page
@@ -256,8 +264,9 @@ def test_the_users_function_is_called_once_to_check_once_per_run_and_once_per_re
     assert here(*command, "--folder", "found")[0] == 0
     calls = Path("calls.txt").read_text().splitlines()
     check = ["advantage 0"]
-    runs = ["advantage 0", "advantage 1", "random 0", "random 1", *["random 0", "random 1"]]  # and two warm-ups
-    retrainings = ["random 0", "random 1"] * 2  # whoever made the network: only its architecture counts
+    names = ("advantage", "random", "ranked_random", "random")  # the last for the warm-ups
+    runs = [f"{name} {seed}" for name in names for seed in (0, 1)]
+    retrainings = ["random 0", "random 1"] * 3  # whoever made the network: only its architecture counts
     assert sorted(calls) == sorted(check + runs + retrainings)
     Path("calls.txt").unlink()
     assert here("search", "my_searches:make_noted_search", "--resume", "--folder", "found")[0] == 0

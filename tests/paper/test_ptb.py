@@ -39,7 +39,8 @@ def test_the_paper_preset_is_the_appendix():
 
 
 def test_the_answer_is_taken_as_in_the_paper(experiment):
-    found = Found(Architecture({"0->1": "relu"}), Architecture({"0->1": "tanh"}))
+    operations = ("relu", "tanh", "sigmoid")
+    found = Found(*(Architecture({"0->1": operation}) for operation in operations))
     answers = {name: found.taken(experiment.answer_of(name))[0] for name in STRATEGIES}
     assert answers == {
         "reinforce": "process best",
@@ -48,7 +49,9 @@ def test_the_answer_is_taken_as_in_the_paper(experiment):
         "gdas": "process best",
         "advantage": "argmax",
         "random": "process best",
+        "ranked_random": "ranked",
     }
+    assert found.taken("ranked") == ("ranked", found.ranked)
     assert replace(found, process_best=None).taken("process_best") == ("argmax", found.argmax)
 
 

@@ -11,7 +11,7 @@ from advnas.randomness import generator
 from advnas.tasks.teacher_regression import TeacherRegression
 
 TINY = ToySettings(iterations=20, trials=3, decisions=3, candidates=4, batch=8, learning_rate=0.05, held_out=32)
-NAMES = strategies.names()
+NAMES = [name for name in strategies.names() if strategies.takes_architecture_steps(strategies.get(name))]
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +43,11 @@ def test_another_seed_gives_other_losses(together):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_strategy_does_not_notice_which_others_run(name, together):
     assert run_toy(TINY, [name])[name] == together[name]
+
+
+def test_a_strategy_without_architecture_steps_has_nothing_to_do_here():
+    with pytest.raises(ValueError, match=r"ranked_random takes none\. Leave it out"):
+        run_toy(TINY, ["ranked_random"])
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -23,7 +23,7 @@ def test_all_runs_are_read():
 
 def test_the_verdict_is_told():
     texts = [remark.text for remark in verdict(read_study(FOLDER))]
-    assert "equal-cost random search by test accuracy" in texts[0]
+    assert texts[0].startswith("Too few seeds to tell whether advantage beats random by test accuracy")
     assert any("noisiest signal" in text for text in texts)
 
 

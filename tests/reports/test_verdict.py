@@ -3,7 +3,7 @@ import json
 import pytest
 
 from advnas.reports.study import read_study
-from advnas.reports.verdict import gain, t_quantile, undecided, verdict
+from advnas.reports.verdict import undecided, verdict
 
 MEASURE = {"name": "test accuracy", "more_is_better": True}
 
@@ -35,46 +35,43 @@ def folder(write_study, tmp_path):
     return write_study(tmp_path, ("advantage", "random"), seeds=3, experiment="search")
 
 
-@pytest.mark.parametrize(("freedom", "quantile"), [(1, 12.706), (2, 4.303), (4, 2.776), (10, 2.228), (100, 1.984)])
-def test_students_quantiles_are_those_of_the_tables(freedom, quantile):
-    assert t_quantile(freedom) == pytest.approx(quantile, abs=6e-4)
-
-
-def test_the_interval_is_welchs():
-    # By hand: variances 1 and 4 over 3 values each: 5/3 in all, (5/3)^2 / ((1/3)^2 / 2 + (4/3)^2 / 2) = 50/17
-    # degrees of freedom.
-    found = gain([11, 12, 13], [8, 10, 12], more_is_better=True)
-    margin = t_quantile(50 / 17) * (5 / 3) ** 0.5
-    assert found == pytest.approx((2, 2 - margin, 2 + margin))
-    assert gain([11, 12, 13], [8, 10, 12], more_is_better=False).mean == -2
-    assert gain([1.0], [2.0, 3.0], more_is_better=True).high == float("inf")
-    assert gain([2.0, 2.0], [1.0, 1.0], more_is_better=True) == (1, 1, 1)
+BETTER, WORSE = [97, 97.1, 97.2, 97.3, 97.1, 97.4], [90, 90.1, 90.2, 90.2, 90.3, 90.1]
 
 
 @pytest.mark.parametrize(
     ("ours", "theirs", "good", "words"),
     [
-        ([97, 97.1, 97.2], [90, 90.1, 90.2], True, "significant at 95 %"),
-        ([97, 91, 89], [90, 91, 92], None, "Not significant: the interval includes 0"),
-        ([90, 90.1, 90.2], [97, 97.1, 97.2], False, "does not beat"),
+        (BETTER, WORSE, True, "advantage beats random by test accuracy"),
+        ([97, 91, 89, 90, 92, 91], [90, 91, 92, 90, 90, 93], None, "Not significant at 95 %"),
+        (WORSE, BETTER, False, "advantage does worse than random by test accuracy"),
     ],
 )
-def test_chance_is_beaten_only_where_the_interval_says_so(ours, theirs, good, words, folder):
+def test_a_baseline_is_beaten_only_where_the_pairs_say_so(ours, theirs, good, words, write_study, tmp_path):
+    folder = write_study(tmp_path, ("advantage", "random"), seeds=6, experiment="search")
     remarks = judge(folder, {"advantage": ours, "random": theirs})
-    text = next(text for text in remarks if "random search" in text)
+    text = next(text for text in remarks if words in text)
     assert remarks[text] is good
-    assert words in text
+    assert "over 6 seeds" in text
+    assert "95 % interval" in text
+    assert "p = " in text
 
 
-def test_one_seed_has_no_interval(write_study, tmp_path):
-    folder = write_study(tmp_path, ("advantage", "random"), seeds=1, experiment="search")
-    remarks = judge(folder, {"advantage": [99], "random": [10]})
-    assert any("one seed has no interval" in text for text in remarks)
+@pytest.mark.parametrize("seeds", [1, 3, 5])
+def test_fewer_than_six_seeds_are_too_few_to_claim_anything(seeds, write_study, tmp_path):
+    folder = write_study(tmp_path, ("advantage", "random"), seeds=seeds, experiment="search")
+    remarks = judge(folder, {"advantage": BETTER, "random": WORSE})
+    text = next(text for text in remarks if "Too few seeds to tell whether advantage beats random" in text)
+    assert remarks[text] is None
+    assert f"over {seeds} seed" in text
+    assert "Run at least 6: --seeds 6." in text
+    assert ("interval" in text) is (seeds > 1)
 
 
-def test_without_random_search_chance_cannot_be_judged(write_study, tmp_path):
-    folder = write_study(tmp_path, ("advantage",), seeds=2, experiment="search")
-    assert any("Random search was not run" in text for text in judge(folder, {"advantage": [1, 2]}))
+def test_every_baseline_that_was_not_run_is_named(write_study, tmp_path):
+    folder = write_study(tmp_path, ("advantage", "random"), seeds=2, experiment="search")
+    remarks = judge(folder, {"advantage": [1, 2], "random": [1, 2]})
+    assert "ranked_random was not run: whether advantage beats it is not known." in remarks
+    assert not any("random was not run" in text and "ranked" not in text for text in remarks)
 
 
 def test_a_collapse_onto_operations_without_weights_is_told(folder):

@@ -24,9 +24,10 @@ SCHEDULES, STORES = ("alternate", "joint"), ("resident", "disk")
 VARIANTS = {
     **{name: partial(strategies.get, name) for name in strategies.names()},
     "darts, second order": partial(strategies.get, "darts", second_order=True),
+    "parsec, minibatch per draw": partial(strategies.get, "parsec", minibatch_per_draw=True),
     "proxyless, both active": partial(strategies.get, "proxyless", both_active=True),
 }
-RESUMED = PAIRED = ("advantage", "parsec", "enas")
+RESUMED = PAIRED = ("advantage", "contrast", "parsec", "enas")
 JOURNAL = ("phase", "number", "loss", "entropy", "architecture", "advantages", "gradient_norm")
 
 WEIGHTS = partial(torch.optim.SGD, lr=0.05, momentum=0.9, nesterov=True, weight_decay=1e-3)
@@ -165,7 +166,7 @@ def _processor():
 
 def use_gates_of_large_networks():
     """The networks here are small; without this their gates would be plain multiplications."""
-    gates._SMALL = 0
+    gates.gate._SMALL = 0
 
 
 def pair(target):

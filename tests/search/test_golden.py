@@ -27,7 +27,7 @@ SAME_MACHINE = GOLDEN["machine"] == golden_runs.machine()
 
 @pytest.fixture(autouse=True)
 def _as_when_it_was_written(monkeypatch):
-    monkeypatch.setattr("advnas.gates._SMALL", 0)
+    monkeypatch.setattr("advnas.gates.gate._SMALL", 0)
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     yield

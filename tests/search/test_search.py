@@ -109,7 +109,7 @@ def test_a_weight_step_runs_without_gates(name, monkeypatch):
     search = Search(network(), name, steps=10)
     seen = []
     running = search.space.running
-    monkeypatch.setattr(search.space, "running", lambda draw: seen.append(draw) or running(draw))
+    monkeypatch.setattr(search.space, "running", lambda draw, *lend: seen.append(draw) or running(draw, *lend))
     search.weight_step(loss_of)
     assert [draw.weights.requires_grad for draw in seen] == [False]
 
@@ -676,7 +676,7 @@ def test_any_seed_that_torch_takes_will_do():
     [
         (
             {"strategy": "advantge"},
-            r"no strategy 'advantge' \(did you mean 'advantage'\?\)\. Choose one of advantage,",
+            r"no strategy 'advantge' \(did you mean 'advantage'\?\)\. Choose one of contrast, advantage,",
         ),
         ({"schedule": "alternating"}, "schedule must be 'alternate' or 'joint', got 'alternating'"),
         ({"steps": 5, "warmup": 5}, "warmup must leave steps for theta: it is 5 of 5"),
@@ -739,6 +739,7 @@ def test_a_folder_gets_one_line_a_step_and_the_result(tmp_path):
             "architecture",
             "advantages",
             "gradient_norm",
+            "contrasts",
         }
         assert math.isfinite(line["loss"])
         assert 0 < line["entropy"] <= (math.log(3) + math.log(2)) / 2 + 1e-6

@@ -165,7 +165,7 @@ def test_the_slopes_of_a_cell_are_those_of_its_definition_wherever_the_gates_sta
     ("operation", "edges", "gates"), [("skip", True, 4), ("skip", False, 6), ("pool", True, 4), ("conv", True, 0)]
 )
 def test_a_node_that_only_skips_and_poolings_read_needs_one_gate_less(operation, edges, gates, monkeypatch):
-    monkeypatch.setattr("advnas.gates._SMALL", 0)  # the gates of images that are larger than these
+    monkeypatch.setattr("advnas.gates.gate._SMALL", 0)  # the gates of images that are larger than these
     cell = make_cell(edges=edges)
     space = SearchSpace(cell)
     with space.running(Draw.gated(space.one_hot(architecture(*[operation] * 6)).double())):

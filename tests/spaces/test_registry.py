@@ -14,6 +14,7 @@ DECISIONS = {
     "small_cells": 6,
     "darts": 28,
     "mobile": 21,
+    "nasbench_macro": 8,
     "recurrent_cell": 6,
 }
 

@@ -4,10 +4,13 @@ from advnas import strategies
 from advnas.testing import check_strategy
 
 VARIANTS = [
+    ("contrast", {"rivals": 2}),
+    ("contrast", {"rivals": None}),
     ("advantage", {"zero_rule": False}),
     ("exact_advantage", {"zero_rule": True}),
-    ("enas", {"learning_rate": 0.01, "entropy_bonus": 0.01}),
+    ("enas", {"learning_rate": 0.01, "tanh_constant": None, "temperature": 1.0, "entropy_weight": 0.01}),
     ("parsec", {"samples": 2}),
+    ("parsec", {"minibatch_per_draw": True}),
     ("proxyless", {"both_active": True}),
     ("darts", {"second_order": True}),
 ]

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 
@@ -30,8 +32,9 @@ def test_the_controller_starts_nearly_uniform(strategy, generator):
     assert torch.allclose(Distribution(theta).probabilities, expected, atol=0.01)
 
 
-def test_theta_mirrors_the_greedy_answer_of_the_controller(strategy, generator):
+def test_theta_mirrors_the_greedy_answer_of_the_controller(generator):
     """The row of a decision is conditional on the most likely operations before it."""
+    strategy = Enas(hidden=8, tanh_constant=None, temperature=1.0)
     controller = 10 * strategy.init(LOGITS, ZEROS, generator)["controller"]  # a controller with firm opinions
     theta = strategy.project(LOGITS, LOGITS, None, {"controller": controller})
     assert torch.allclose(theta.exp().sum(-1), torch.ones(2))
@@ -62,9 +65,8 @@ def test_a_reward_above_the_baseline_makes_its_architecture_more_likely(
     assert (probabilities[1] != probabilities[0]).all()
 
 
-def test_the_baseline_starts_at_the_first_reward_so_that_the_first_step_moves_nothing(
-    strategy, feedback, generator
-):
+def test_the_baseline_starts_at_the_first_reward_so_that_the_first_step_moves_nothing(feedback, generator):
+    strategy = Enas(hidden=8, learning_rate=0.05, entropy_weight=0.0)
     start = strategy.init(LOGITS, ZEROS, torch.Generator().manual_seed(0))
     state = trained(strategy, feedback, generator, [5.0])
     assert torch.equal(state["controller"], start["controller"])
@@ -72,13 +74,45 @@ def test_the_baseline_starts_at_the_first_reward_so_that_the_first_step_moves_no
     assert trained(strategy, feedback, generator, [5.0, 4.0])["baseline"].item() == pytest.approx(-4.95)
 
 
-def test_the_entropy_bonus_keeps_the_controller_undecided(feedback):
+def test_the_entropy_of_the_draw_is_a_part_of_the_reward(feedback, generator):
+    """As in the original: the controller of the first step is nearly uniform, and its entropy log 2 + log 3."""
+    strategy = Enas(hidden=8, entropy_weight=0.5)
+    state = trained(strategy, feedback, generator, [5.0])
+    assert state["baseline"].item() == pytest.approx(-5 + 0.5 * (math.log(2) + math.log(3)), abs=1e-3)
+
+
+@pytest.mark.parametrize("constant", [0.5, 2.5])
+def test_the_tanh_constant_bounds_the_probabilities(generator, constant):
+    """However firm the controllers: the logits lie between -c and c."""
+    strategy, many = Enas(hidden=8, tanh_constant=constant), LOGITS.expand(50, 2, 3)
+    controllers = 1000 * strategy.init(many, ZEROS, generator)["controller"]
+    theta = strategy.project(many, many, None, {"controller": controllers})[:, 1]
+    spread = theta.amax(-1) - theta.amin(-1)
+    assert spread.max().item() == pytest.approx(2 * constant, rel=1e-4)
+
+
+def test_the_temperature_divides_the_logits(generator):
+    state = {"controller": 10 * Enas(hidden=8).init(LOGITS, ZEROS, generator)["controller"]}
+    cold, hot = (
+        Enas(hidden=8, tanh_constant=None, temperature=temperature).project(LOGITS, LOGITS, None, state)[0, :2]
+        for temperature in (1.0, 5.0)
+    )
+    assert (cold[0] - cold[1]).item() == pytest.approx(5 * (hot[0] - hot[1]).item(), rel=1e-4)
+
+
+def test_without_brakes_the_controller_decides_sooner(feedback):
     entropies = []
-    for bonus in (0.0, 100.0):
-        strategy = Enas(hidden=8, learning_rate=0.05, entropy_bonus=bonus)
+    for brakes in ({}, {"tanh_constant": None, "temperature": 1.0}):
+        strategy = Enas(hidden=8, learning_rate=0.05, **brakes)
         state = trained(strategy, feedback, torch.Generator().manual_seed(0), [5.0, *[1.0] * 30])
         entropies.append(Distribution(strategy.project(LOGITS, LOGITS, None, state)).entropy())
-    assert (entropies[1] > entropies[0] + 0.1).all()
+    assert (entropies[0] > entropies[1]).all()
+
+
+@pytest.mark.parametrize("option", ["temperature", "tanh_constant"])
+def test_brakes_that_are_not_positive_are_refused(option):
+    with pytest.raises(ValueError, match=f"{option} must be positive, got 0"):
+        Enas(**{option: 0})
 
 
 def test_a_decision_that_was_not_reached_does_not_train_its_own_softmax(strategy, feedback, generator):

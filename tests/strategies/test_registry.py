@@ -9,6 +9,7 @@ from advnas.strategies.parsec import Parsec
 
 def test_all_strategies_have_a_name():
     assert strategies.names() == (
+        "contrast",
         "advantage",
         "exact_advantage",
         "reinforce",
@@ -20,6 +21,7 @@ def test_all_strategies_have_a_name():
         "snas",
         "nasp",
         "random",
+        "ranked_random",
     )
 
 
@@ -39,18 +41,18 @@ def test_options_are_the_defaults_of_the_strategy(name):
     [("advantge", "advantage"), ("reinforced", "reinforce"), ("proxylessnas", "proxyless"), ("drats", "darts")],
 )
 def test_a_misspelt_strategy_is_told_what_was_meant(name, meant):
-    message = rf"no strategy '{name}' \(did you mean '{meant}'\?\)\. Choose one of advantage, .*, random\."
+    message = rf"no strategy '{name}' \(did you mean '{meant}'\?\)\. Choose one of contrast, .*, ranked_random\."
     with pytest.raises(ValueError, match=message):
         strategies.get(name)
 
 
 def test_a_strategy_like_no_other_is_told_all_names():
-    with pytest.raises(ValueError, match=r"no strategy 'xyz'\. Choose one of advantage, .*, random\."):
+    with pytest.raises(ValueError, match=r"no strategy 'xyz'\. Choose one of contrast, .*, ranked_random\."):
         strategies.get("xyz")
 
 
 def test_a_misspelt_option_is_told_what_was_meant():
-    message = r"'parsec' has no option 'sample' \(did you mean 'samples'\?\); it takes samples, examples\."
+    message = r"'parsec' has no option 'sample' \(did you mean 'samples'\?\); it takes samples, examples, minibatch"
     with pytest.raises(ValueError, match=message):
         strategies.get("parsec", sample=4)
 
@@ -66,9 +68,48 @@ def test_parsec_needs_draws_to_compare():
 
 
 def test_the_baselines_are_those_that_do_not_learn():
-    assert strategies.baselines() == ("random",)
-    assert strategies.strategy_type("random").answer == "process_best"
-    assert all(strategies.strategy_type(name).learns for name in strategies.names() if name != "random")
+    assert strategies.baselines() == ("random", "ranked_random")
+    assert [strategies.strategy_type(name).answer for name in strategies.baselines()] == ["process_best", "ranked"]
+    learning = [name for name in strategies.names() if strategies.strategy_type(name).learns]
+    assert {*learning, *strategies.baselines()} == set(strategies.names())
+
+
+SIZES = (4, 4, 6, 2)
+
+
+def test_every_strategy_says_what_an_architecture_step_costs():
+    costs = {name: strategies.architecture_passes(strategies.get(name), SIZES) for name in strategies.names()}
+    assert costs == pytest.approx(
+        {
+            "contrast": 3.4,
+            "advantage": 2.5,
+            "exact_advantage": 5,
+            "reinforce": 1,
+            "enas": 1,
+            "parsec": 8,
+            "proxyless": 3.4,
+            "gdas": 2.5,
+            "darts": 10,
+            "snas": 10,
+            "nasp": 5.2,
+            "random": 1,
+            "ranked_random": 3.4,
+        }
+    )
+    assert strategies.architecture_passes(strategies.get("contrast", rivals=3), SIZES) == pytest.approx(5.2)
+    assert strategies.architecture_passes(strategies.get("contrast", rivals=None), SIZES) == pytest.approx(7)
+    assert strategies.architecture_passes(strategies.get("parsec", minibatch_per_draw=True), SIZES) == 1
+    assert strategies.architecture_passes(strategies.get("darts", second_order=True), SIZES) == 40
+
+
+def test_a_strategy_of_somebodys_own_costs_a_pass_and_takes_steps():
+    assert strategies.architecture_passes(object(), SIZES) == 1
+    assert strategies.takes_architecture_steps(object())
+
+
+def test_a_ranking_needs_passes():
+    with pytest.raises(ValueError, match=r"passes must be positive, got 0\. Write for example passes=3\.4\."):
+        strategies.get("ranked_random", passes=0)
 
 
 def test_a_strategy_is_told_what_it_asks_for_about_the_task():

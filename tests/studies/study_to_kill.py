@@ -11,7 +11,8 @@ from pathlib import Path
 
 import torch
 
-from advnas.paper.cifar10 import PRESETS, Cifar10, loss_at
+from advnas.paper.cifar10 import PRESETS, Cifar10
+from advnas.paper.image_search import loss_at
 from advnas.randomness import generator
 from advnas.search import TwoStreams
 from advnas.studies.engines import Processes, Ray

@@ -11,7 +11,7 @@ EXPERIMENT = Cifar10(PRESETS["quick"], Path("nowhere"))
 
 
 def note_done(job, study):
-    path = warmup_file(study, job.seed) if job.strategy is None else run_folder(study, *vars(job).values())
+    path = warmup_file(study, job.seed) if job.strategy is None else run_folder(study, job.strategy, job.seed)
     path = path if job.strategy is None else path / "result.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()

@@ -81,7 +81,9 @@ def test_records_start_where_theta_does_and_end_with_the_search(uninterrupted):
         lines = [json.loads(line) for line in text.splitlines()]
         assert [line["epoch"] for line in lines] == [2, 2.5, 3, 3.5, 4], name
         assert lines[0]["loss"] is None
-        assert all(line["loss"] > 0 for line in lines[1:])
+        losses = [line["loss"] for line in lines[1:]]
+        assert any(losses)
+        assert all(loss is None or loss > 0 for loss in losses)  # parsec: not in every half epoch
         timing = (uninterrupted / "runs" / name / "timing.jsonl").read_text().splitlines()
         assert [json.loads(line)["epoch"] for line in timing] == [line["epoch"] for line in lines]
 

@@ -227,7 +227,7 @@ def table(rows):
 
 def test_in_an_empty_folder_everything_is_missing_and_every_row_says_what_to_do(tmp_path):
     rows = status(tmp_path)
-    assert [row.name for row in rows] == ["cifar10", "cifar-split", "nasbench201", "ptb"]
+    assert [row.name for row in rows] == ["cifar10", "cifar-split", "nasbench201", "nasbench_macro", "ptb"]
     assert {row.state for row in rows} == {"missing"}
     assert all(str(tmp_path) in row.detail and "\n" not in row.detail for row in rows)
 
@@ -239,11 +239,12 @@ def test_what_is_whole_is_present_with_its_place(tmp_path, monkeypatch):
     halves = {"train": list(range(25_000)), "valid": list(range(25_000, 50_000))}
     (tmp_path / cifar10.SPLIT).write_text(json.dumps(halves))
     (tmp_path / "nasbench201.csv.gz").write_bytes(gzip.compress(table(15_625).encode(), 1))
+    (tmp_path / "nasbench_macro.csv.gz").write_bytes(gzip.compress(table(6_561).encode(), 1))
     (tmp_path / "ptb").mkdir()
     for name in ("train", "valid", "test"):
         (tmp_path / "ptb" / f"{name}.txt").write_text("no it was n't\nblack\n")
     assert {row.state for row in status(tmp_path)} == {"present"}
-    places = [cifar10.ARCHIVE, cifar10.SPLIT, "nasbench201.csv.gz", "ptb"]
+    places = [cifar10.ARCHIVE, cifar10.SPLIT, "nasbench201.csv.gz", "nasbench_macro.csv.gz", "ptb"]
     assert [row.detail for row in status(tmp_path)] == [str(tmp_path / place) for place in places]
 
 
@@ -251,10 +252,17 @@ def test_what_is_not_whole_is_damaged_with_the_reason(tmp_path):
     (tmp_path / cifar10.ARCHIVE).write_bytes(CONTENT)
     (tmp_path / cifar10.SPLIT).write_text('{"train": [0, 1')
     (tmp_path / "nasbench201.csv.gz").write_bytes(gzip.compress(table(15_625).encode())[:-9])
+    (tmp_path / "nasbench_macro.csv").write_text(table(6_560))
     (tmp_path / "ptb").mkdir()
     for name in ("train", "valid", "test"):
         (tmp_path / "ptb" / f"{name}.txt").write_text("no it was\n")
-    reasons = ["MD5 must be", "exactly once", "cannot be read", "929,589 tokens, got 4"]
+    reasons = [
+        "MD5 must be",
+        "exactly once",
+        "cannot be read",
+        "6,561 rows",
+        "929,589 tokens, got 4",
+    ]
     for (_, state, detail), reason in zip(status(tmp_path), reasons, strict=True):
         assert state == "damaged"
         assert reason in detail
@@ -272,7 +280,7 @@ def test_what_is_not_whole_is_damaged_with_the_reason(tmp_path):
     ],
     ids=["whole", "a row less", "a torn row", "another header", "empty"],
 )
-def test_the_table_may_be_unpacked_and_must_be_whole(tmp_path, text, state):
+def test_a_table_may_be_unpacked_and_must_be_whole(tmp_path, text, state):
     (tmp_path / "nasbench201.csv").write_text(text)
     assert states(tmp_path)["nasbench201"] == state
 

@@ -114,6 +114,20 @@ def test_flips_and_all_81_shifts_are_equally_likely():
     assert (counts - 200).abs().max() < 5 * 200**0.5
 
 
+def test_halved_images_are_rounded_averages_of_two_by_two_pixels():
+    pixels = torch.arange(16, dtype=torch.uint8).view(1, 1, 4, 4).expand(2, 3, 4, 4)
+    halved = Images(pixels, torch.tensor([3, 4])).halved()
+    assert halved.pixels[1, 2].tolist() == [[2, 4], [10, 12]]  # of 2.5, 4.5, 10.5 and 12.5: halves to even
+    assert halved.labels.tolist() == [3, 4]
+
+
+def test_small_images_are_shifted_by_up_to_an_eighth_of_their_side():
+    pixels = torch.zeros(2_000, 3, 16, 16, dtype=torch.uint8)
+    pixels[:, :, 8, 8] = 255
+    found = augment(pixels, generator(0))[:, 0].nonzero()
+    assert sorted(set(found[:, 1].tolist())) == [6, 7, 8, 9, 10]
+
+
 def test_pixels_are_normalised_with_the_constants_of_nasbench201():
     pixels = torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1).expand(2, 3, 32, 32)
     black, white = normalise(pixels)[:, :, 0, 0]

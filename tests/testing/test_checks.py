@@ -79,10 +79,10 @@ class DividesByZero(Sound):
         return gradient / (gradient * 0), state
 
 
-class ProbesOtherArchitectures(Sound):
+class ProbesAllOperations(Sound):
     def gradient(self, feedback, draw, logits, state):
-        other = Distribution(logits.detach()).mode()
-        feedback.probe(Draw.bare(other[None]))
+        shares = Distribution(logits.detach()).probabilities[None]
+        feedback.probe(Draw(shares, shares > 0))
         return super().gradient(feedback, draw, logits, state)
 
 
@@ -169,7 +169,7 @@ MUTANTS = {
     ForgetsAnAxis: r"the gradient has shape \(3,\), the logits have \(3, 4\)",
     MovesPadding: "the gradient is not 0 at padding",
     DividesByZero: "the gradient is not finite",
-    ProbesOtherArchitectures: "the drawn operations and no other: a further pass executed",
+    ProbesAllOperations: "as many operations as the draw: a further pass executed .*, more than the draw",
     KnowsItsNeighbours: "side by side.*: other losses in one search changed the theta of its neighbours",
     KnowsOneSearchOnly: "searches side by side know nothing of each other: ",
     KeepsNumbers: "must be a dict of tensors, but 'steps' holds int",

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from advnas.cli.commands import Export, Retrain
 
 if TYPE_CHECKING:
-    from advnas.reports.study import Operations, RunRecords, StudyRecords
+    from advnas.reports.contents import Operations
+    from advnas.reports.study import RunRecords, StudyRecords
     from advnas.studies.own_network import OwnNetworkSettings, OwnNetworkStudy
 
 

@@ -44,10 +44,10 @@ class RunStudy:
     name: ClassVar[str]
     flags: ClassVar[tuple[str, ...]]
 
-    preset: Literal["quick", "laptop", "paper"] = "laptop"
-    """quick: a smoke test, a minute. laptop: a faithful reduction, about an hour. paper: the appendix."""
+    preset: str = "laptop"
+    """One of those of the registry."""
     strategies: Annotated[tuple[str, ...], arg(metavar="A B ...", help_behavior_hint="")] = ()
-    """Which ones to run; those of the paper's table and random if not given."""
+    """Which ones to run; all that the study compares if not given."""
     seeds: Annotated[int | None, arg(metavar="N", help_behavior_hint="")] = None
     """How many seeds; the preset's if not given."""
     first_seed: int = 0
@@ -74,8 +74,11 @@ def _command(name: str, entry: StudyBuilder) -> type:
         (flag, Annotated[bool, arg(help=text, help_behavior_hint="")], field(default=False))
         for flag, text in entry.flags.items()
     ]
+    names: object = Literal[tuple(entry.presets)]
+    about = " ".join(f"{preset}: {text}." for preset, text in entry.presets.items())
+    preset = ("preset", Annotated[names, arg(help=about)], field(default="laptop"))
     own = {"__doc__": entry.summary, "name": name, "flags": tuple(entry.flags)}
-    return make_dataclass(name, flags, bases=(RunStudy,), namespace=own, frozen=True)
+    return make_dataclass(name, [preset, *flags], bases=(RunStudy,), namespace=own, frozen=True)
 
 
 if TYPE_CHECKING:
@@ -107,15 +110,15 @@ class Report:
 
 @dataclass(frozen=True)
 class Query:
-    """Look up a cell in a table of known results."""
+    """Look up an architecture in a table of known results."""
 
-    benchmark: Positional[Literal["nasbench201"]]
+    benchmark: Positional[Literal["nasbench201", "nasbench_macro"]]
     cell: Positional[str]
-    """Such as '|nor_conv_3x3~0|+|none~0|skip_connect~1|+|avg_pool_3x3~0|none~1|nor_conv_1x1~2|'."""
+    """Such as '|nor_conv_3x3~0|+|none~0|skip_connect~1|+|avg_pool_3x3~0|none~1|nor_conv_1x1~2|', or 22212220."""
     dataset: Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")] = None
-    """cifar10, cifar100 or imagenet16; all of them if not given."""
+    """cifar10, cifar100 or imagenet16; all that the table has if not given."""
     data_folder: _DataFolder = None
-    """Where nasbench201.csv.gz lies; ADVNAS_DATA, or ~/.cache/advnas, if not given."""
+    """Where nasbench201.csv.gz or nasbench_macro.csv.gz lies; ADVNAS_DATA, or ~/.cache/advnas, if not given."""
     json: Annotated[bool, arg(help_behavior_hint="")] = False
     """Print one JSON object."""
 

@@ -7,22 +7,24 @@ from advnas.cli.commands import DataGet, Query
 
 
 def query_benchmark(query: Query) -> None:
-    """Accuracies, rank among all cells, parameters and multiply-adds of one cell."""
+    """Accuracies, rank among all architectures, parameters and multiply-adds of one of them."""
     from rich.console import Console
     from rich.table import Table
 
-    from advnas.tables import nasbench201
+    from advnas import tables
     from advnas.tasks.data_folder import data_folder
 
-    table = nasbench201.load(nasbench201.find(data_folder(query.data_folder)))
-    found = nasbench201.query(table, query.cell, query.dataset)
+    benchmark = tables.get(query.benchmark)
+    table = benchmark.load(benchmark.find(data_folder(query.data_folder)))
+    found = benchmark.query(table, query.cell, query.dataset)
     if query.json:
         print(json.dumps(found, indent=1))
         return
     shown = Table("dataset", "test", "valid", "rank by test", "better than", title=found["cell"])
     for name, row in found["datasets"].items():
         better = f"{row['percentile_test']:.2f} %"
-        shown.add_row(name, f"{row['test']:.2f}", f"{row['valid']:.2f}", f"{row['rank_test']:,}", better)
+        valid = f"{row['valid']:.2f}" if "valid" in row else "-"
+        shown.add_row(name, f"{row['test']:.2f}", valid, f"{row['rank_test']:,}", better)
     console = Console()
     console.print(shown)
     console.print(f"{found['params']:.6f} M parameters, {found['flops']:.5f} M multiply-adds", highlight=False)

@@ -5,17 +5,17 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from advnas.cli.commands import Report, RunStudy, Toy
 from advnas.cli.progress import study_progress, toy_progress
 
 if TYPE_CHECKING:
     from advnas.paper.toy import ToySettings
+    from advnas.reports.study import Accuracies
     from advnas.reports.tables import Curves
     from advnas.studies.engines import Engine
     from advnas.studies.study import Comparison, Study
-    from advnas.tables.nasbench201 import Table
 
 
 def run_study(asked: RunStudy) -> None:
@@ -48,10 +48,10 @@ def run_study(asked: RunStudy) -> None:
         claim_folder(folder, study)
         with study_progress(study, jobs, folder) as on_done:
             execute(study, jobs, folder, engine=engine, on_done=on_done)
-    if study.retrains:
+    if study.table is None:
         _show_evaluations(folder, as_json=asked.json)
     else:
-        _show_cells(folder, data, as_json=asked.json)
+        _show_cells(folder, study.table, data, as_json=asked.json)
 
 
 def _engine(study: RunStudy) -> "Engine | None":
@@ -84,23 +84,23 @@ def _show_settings(title: str, study: "Study", names: Sequence[str], seeds: int)
     rich.print(table)
 
 
-def _show_cells(folder: Path, data: Path, *, as_json: bool) -> None:
+def _show_cells(folder: Path, table: str, data: Path, *, as_json: bool) -> None:
     """Every finished run: its cells, and what they are worth where the benchmark's table is at hand."""
-    from advnas import strategies
+    from advnas import strategies, tables
     from advnas.studies.run import read_results
-    from advnas.tables import nasbench201
 
-    known = _known_accuracies(data)
+    known = _known_accuracies(table, data)
     rows = []
     for result in read_results(folder):
         best = result["process_best"] and result["process_best"]["architecture"]
         row = {key: result[key] for key in ("strategy", "seed", "seconds")}
         argmax = None if result["strategy"] in strategies.baselines() else result["argmax"]  # theta never moves
-        for name, cell in (("argmax", argmax), ("process_best", best)):
-            row[name] = cell and nasbench201.to_string(cell)
+        ranked = result["ranked"]["architecture"] if "ranked" in result else None
+        for name, cell in (("argmax", argmax), ("process_best", best), ("ranked", ranked)):
+            row[name] = cell and tables.get(table).to_string(cell)
             row[f"{name}_accuracy"] = known.accuracy(cell) if cell and known else None
         rows.append(row)
-    columns = ("strategy", "seed", "argmax_accuracy", "process_best_accuracy", "seconds")
+    columns = ("strategy", "seed", "argmax_accuracy", "process_best_accuracy", "ranked_accuracy", "seconds")
     _print_rows(folder, rows, columns, as_json=as_json)
 
 
@@ -151,19 +151,20 @@ def write_study_report(report: Report) -> None:
     from advnas.reports.study import read_study
     from advnas.tasks.data_folder import data_folder
 
-    needs_table = not read_study(report.folder).retrains
-    known = _known_accuracies(data_folder(report.data_folder)) if needs_table else None
-    if needs_table and known is None:
+    table = read_study(report.folder).table
+    known = None if table is None else _known_accuracies(table, data_folder(report.data_folder))
+    if table is not None and known is None:
         print("No table of accuracies in the data folder: the report goes without them.", file=sys.stderr)
     for path in write_report(report.folder, known):
         print(f"wrote {path}")
 
 
-def _known_accuracies(data: Path) -> "Table | None":
-    from advnas.tables import nasbench201
+def _known_accuracies(table: str, data: Path) -> "Accuracies | None":
+    from advnas import tables
 
+    benchmark = tables.get(table)
     try:
-        return nasbench201.load(nasbench201.find(data))
+        return cast("Accuracies", benchmark.load(benchmark.find(data)))
     except FileNotFoundError:
         return None
 
@@ -185,7 +186,9 @@ def run_toy_study(toy: Toy) -> None:
         iterations=preset.iterations if toy.iterations is None else toy.iterations,
         seed=preset.seed if toy.seed is None else toy.seed,
     )
-    names = list(dict.fromkeys(toy.strategies)) or list(strategies.names())
+    names = list(dict.fromkeys(toy.strategies)) or [
+        name for name in strategies.names() if strategies.takes_architecture_steps(strategies.get(name))
+    ]
     for name in names:
         strategies.strategy_type(name)
     path = None if toy.folder is None else toy.folder / "results.json"

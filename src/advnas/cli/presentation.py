@@ -19,15 +19,21 @@ if TYPE_CHECKING:
     from advnas.studies.study import Study
 
 
+_COSTS = ("seconds", "passes", "saved_mib")  # columns that the report has and the terminal has no room for
+
+
 def show_plan(study: "Study", strategy: str, seeds: Sequence[int], at_once: int, *, as_json: bool) -> None:
     """Measure a few minibatches, and show memory and time."""
     from rich.console import Console
     from rich.table import Table
 
+    from advnas import strategies
+
     search, data = study.begin(strategy, seeds[0])
     plan = search.plan(data.losses(search)[0])
     passes = 2 * study.length.turns - study.length.warmup_turns
-    total = 2 * len(seeds) * passes * plan.pass_seconds / at_once
+    runs = (1 + len(strategies.baselines())) * len(seeds)
+    total = runs * passes * plan.pass_seconds / at_once
     table = Table("what", "how much", title="Before anything runs")
     for name, value in _plan_rows(plan).items():
         table.add_row(name, value)
@@ -81,6 +87,7 @@ def present_study(folder: Path, strategy: str, *, as_json: bool) -> None:
     for decision, operation in best.evaluation.architecture.items():
         console.print(f"  {decision}: {operation}")
     page = _write_report(folder, console)
+    _print_more_seeds(console, folder, study)
     console.print(f"\nGet it out:  advnas export {folder} --to pt2")
     if as_json:
         print(json.dumps(_summary(folder, study, best, remarks, page), indent=1))
@@ -94,7 +101,7 @@ def _print_table(console: "Console", study: "StudyRecords") -> None:
     from advnas.reports.tables import study_table
 
     numbers = study_table(study, None)
-    shown = [place for place, column in enumerate(numbers.columns) if column.key not in ("seconds", "saved_mib")]
+    shown = [place for place, column in enumerate(numbers.columns) if column.key not in _COSTS]
     table = Table("strategy", "seeds", *(escape(numbers.columns[place].heading) for place in shown))
     for row in numbers.rows:
         values = (row.values[place].ours or "-" for place in shown)
@@ -111,6 +118,14 @@ def _print_remarks(console: "Console", remarks: "Sequence[Remark]") -> None:
         mark = {True: Text("+", "green"), False: Text("!", "red"), None: Text("-", "yellow")}[remark.good]
         grid.add_row(mark, Text(remark.text))
     console.print(grid)
+
+
+def _print_more_seeds(console: "Console", folder: Path, study: "StudyRecords") -> None:
+    """How to get enough seeds to claim something, where there are too few."""
+    from advnas.reports.pairs import ENOUGH
+
+    if len({run.seed for run in study.runs if run.finished}) < ENOUGH:
+        console.print(f"\nMore seeds:  advnas search --resume --folder {folder} --seeds {ENOUGH}")
 
 
 def _print_traffic(console: "Console", folder: Path, strategy: str) -> None:
@@ -143,9 +158,13 @@ def _write_report(folder: Path, console: "Console") -> Path | None:
 def _summary(
     folder: Path, study: "StudyRecords", best: "RunRecords", remarks: "Sequence[Remark]", page: Path | None
 ) -> dict[str, Any]:
+    from advnas.reports.judging import judge
+    from advnas.reports.pairs import all_pairings
+
     evaluated = {run.name: run.evaluation for run in study.runs if run.evaluation}
     first = {name: found.measures[0].value for name, found in evaluated.items()}
     assert best.evaluation is not None
+    pairings = all_pairings(study, judge(study, None))
     return {
         "folder": str(folder),
         "measure": study.measures[0].name,
@@ -154,6 +173,7 @@ def _summary(
             name: statistics.fmean(first[run.name] for run in study.of(name) if run.name in first)
             for name in study.strategies
         },
+        "pairs": [pairing._asdict() | pairing.difference._asdict() for pairing in pairings],
         "answer": {"run": best.name, "architecture": dict(best.evaluation.architecture)},
         "verdict": [remark._asdict() for remark in remarks],
         "report": None if page is None else str(page),

@@ -1,4 +1,4 @@
-"""The paper's studies as data: the toy regression, CIFAR-10, Penn Treebank, the theorems, and its numbers."""
+"""The studies as data: the paper's toy regression, CIFAR-10, Penn Treebank, theorems and numbers, and one more."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,24 +11,43 @@ class StudyBuilder(Builder):
     """A study that `advnas experiment` knows by name.
 
     path: of a function (preset, data_folder, **flags) that returns a `studies.study.Comparison`.
+    presets: the settings to choose from, with their help; one is called laptop.
     flags: what can be switched on besides, with its help.
     """
 
+    presets: Mapping[str, str]
     flags: Mapping[str, str] = field(default_factory=dict)
 
+
+_OF_THE_PAPER = {
+    "quick": "a smoke test, a minute",
+    "laptop": "a faithful reduction, about an hour",
+    "paper": "the appendix",
+}
 
 STUDIES: dict[str, StudyBuilder] = {
     "cifar10": StudyBuilder(
         "advnas.paper.cifar10:comparison",
         "The paper's main study: the NAS-Bench-201 cell on CIFAR-10, every strategy from the same warm weights.",
+        _OF_THE_PAPER,
         {"zero": "Put the zero operation `none` among the candidates."},
     ),
     "ptb": StudyBuilder(
         "advnas.paper.ptb:comparison",
         "The paper's recurrent cell on Penn Treebank: search, retrain what was found, measure its perplexity.",
+        _OF_THE_PAPER,
+    ),
+    "macro": StudyBuilder(
+        "advnas.paper.macro:comparison",
+        "Choices in series: the eight layers of NAS-Bench-Macro on CIFAR-10, every sparse strategy.",
+        {
+            "quick": "a smoke test, seconds",
+            "laptop": "8 channels and 16 pixels, 10 seeds, about an hour",
+            "full": "the benchmark's network and all images",
+        },
     ),
 }
-"""Strategies x seeds, with presets `quick`, `laptop` and `paper`."""
+"""Strategies x seeds."""
 
 SEARCHES: dict[str, Builder] = {
     "penn_treebank": Builder("advnas.paper.ptb:search_study", "the recurrent cell, searched as in the paper"),

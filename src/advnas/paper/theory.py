@@ -6,12 +6,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from advnas.paper.measures import alignment, markdown, number, relative_bias, relative_error
 from advnas.paper.problems import (
+    all_rivals,
     approximate_advantage,
     cell_problem,
     centred_reinforce,
+    chain_problem,
+    contrast,
     convolution_or_skip,
     exact_advantage,
+    linear_chain_problem,
     linear_problem,
     random_linear,
     random_table,
@@ -24,26 +29,14 @@ from advnas.paper.problems import (
     uniform,
     with_zero_rule,
 )
+from advnas.paper.series import invisible_table, places_table, series_table, slope_table
 from advnas.testing.enumeration import (
     Enumeration,
-    Moments,
+    Estimates,
     random_logits,
 )
 
 # --- Theorem 2 ------------------------------------------------------------------------------------------------
-
-
-def relative_bias(problem: Enumeration, estimates: Tensor) -> float:
-    """|E[delta] - grad J| / |grad J|."""
-    truth = problem.gradient
-    bias = problem.moments(estimates).mean - truth
-    return float(bias.norm() / truth.norm())
-
-
-def alignment(problem: Enumeration, estimates: Tensor) -> float:
-    """The cosine of E[delta] and grad J; not a number where E[delta] = 0."""
-    mean, truth = problem.moments(estimates).mean, problem.gradient
-    return float((mean * truth).sum() / (mean.norm() * truth.norm()))
 
 
 def zero_or(output: float) -> Enumeration:
@@ -73,15 +66,17 @@ def bias_table() -> str:
     network = small_network_problem()
     ruled = with_zero_rule(network, small_network()[0].zeros)
     cells = [number(relative_bias(network, ruled)), number(alignment(network, ruled))]
-    rows.append(["the same small network, zero rule on", "", "", *cells])
-    return markdown(["example", "REINFORCE, b = J", "exact advantage", "approximate", "its cosine"], rows)
+    rows.append(["the same small network, zero rule on", "", "", *cells, "", ""])
+    head = ["example", "REINFORCE, b = J", "exact advantage", "approximate", "its cosine", "contrast", "its cosine"]
+    return markdown(head, rows)
 
 
 def _biases(problem: Enumeration) -> list[str]:
     """The cells of one row."""
-    estimators = (centred_reinforce, exact_advantage, approximate_advantage)
-    biases = [number(relative_bias(problem, estimator(problem))) for estimator in estimators]
-    return [*biases, number(alignment(problem, approximate_advantage(problem)))]
+    unbiased = [relative_bias(problem, estimator(problem)) for estimator in (centred_reinforce, exact_advantage)]
+    biased = [approximate_advantage(problem), all_rivals(problem)]  # the mean of any number of rivals
+    pairs = [(relative_bias(problem, estimates), alignment(problem, estimates)) for estimates in biased]
+    return [number(value) for value in (*unbiased, *(cell for pair in pairs for cell in pair))]
 
 
 # --- The variance example -------------------------------------------------------------------------------------
@@ -144,7 +139,7 @@ def formula_table() -> str:
     coefficients, problem = formula_example()
     printed = printed_formulas(coefficients, problem.logits, 0)
     corrected = corrected_formulas(coefficients, problem.logits, 0)
-    adv, base = problem.moments(exact_advantage(problem)), problem.moments(reinforce(problem))
+    adv, base = exact_advantage(problem), reinforce(problem)
     norm, moment = problem.gradient[0].square().sum().item(), corrected.adv + corrected.squared_norm
     rows = [
         ["squared norm of grad_i J", *map(number, (printed.squared_norm, corrected.squared_norm, norm))],
@@ -163,8 +158,8 @@ def repeated_edge(edges: int, mean: float) -> Enumeration:
 
 def edge_variances(problem: Enumeration) -> tuple[float, float, float, float]:
     """At edge 1: |grad_i J|^2, Var[delta_adv], and what REINFORCE adds to it with b = 0 and with b = J."""
-    adv = problem.moments(exact_advantage(problem)).variance[0]
-    gaps = [problem.moments(f(problem)).variance[0] - adv for f in (reinforce, centred_reinforce)]
+    adv = exact_advantage(problem).variance[0]
+    gaps = [f(problem).variance[0] - adv for f in (reinforce, centred_reinforce)]
     squared_norm = problem.gradient[0].square().sum()
     return squared_norm.item(), adv.item(), gaps[0].item(), gaps[1].item()
 
@@ -206,54 +201,53 @@ def share_table() -> str:
     return markdown(["edges", *head], rows)
 
 
-def relative_error(problem: Enumeration, estimates: Tensor) -> float:
-    """E|delta - grad J|^2 / |grad J|^2; the variance, for an unbiased estimator."""
-    distances = (estimates - problem.gradient).square().sum((-2, -1))
-    return float(problem.probabilities() @ distances / problem.gradient.square().sum())
-
-
 def network_examples() -> dict[str, Enumeration]:
     """The examples that are networks."""
     return {
         "NAS-Bench-201 cell, two convolutions": cell_problem(two_convolutions)[1],
         "NAS-Bench-201 cell, convolution or skip": cell_problem(convolution_or_skip)[1],
         "small network (tied, nested, zero)": small_network_problem(),
+        "linear layers in series (3 decisions, 4 operations)": linear_chain_problem(),
+        "chain with BatchNorm, untrained": chain_problem(0),
+        "chain with BatchNorm, 300 steps of training": chain_problem(300),
+        "the same, each decision in 3 places": chain_problem(300, places=3),
     }
 
 
 def error_table() -> str:
     """The mean squared error of every estimator on the networks."""
-    estimators = (reinforce, centred_reinforce, exact_advantage, approximate_advantage)
+    estimators = (reinforce, centred_reinforce, exact_advantage, approximate_advantage, contrast, all_rivals)
     rows = [
         [name, *(number(relative_error(problem, estimator(problem))) for estimator in estimators)]
         for name, problem in network_examples().items()
     ]
-    return markdown(["example", "REINFORCE, b = 0", "b = J", "exact advantage", "approximate"], rows)
+    head = ["REINFORCE, b = 0", "b = J", "exact advantage", "approximate", "contrast, one rival", "all rivals"]
+    return markdown(["example", *head], rows)
 
 
 # --- Theorem 1 ------------------------------------------------------------------------------------------------
 
 
-def improvement(problem: Enumeration, estimates: Tensor, step: float, *, shift: float = 0.0) -> float:
+def improvement(problem: Enumeration, estimates: Estimates, step: float, *, shift: float = 0.0) -> float:
     """E[log J(theta + step delta)] - log J(theta), with J + shift in place of J."""
-    moved = (problem.expected_reward(problem.logits + step * estimates) + shift).log()
-    return (problem.probabilities() @ moved - (problem.expected_reward() + shift).log()).item()
+    moved = (problem.expected_reward(problem.logits + step * estimates.values) + shift).log()
+    return (estimates.probabilities @ moved - (problem.expected_reward() + shift).log()).item()
 
 
 def improvement_bound(
-    problem: Enumeration, estimates: Tensor, step: float, *, shift: float = 0.0, curvature: float = 1.0
+    problem: Enumeration, estimates: Estimates, step: float, *, shift: float = 0.0, curvature: float = 1.0
 ) -> float:
     """Theorem 1's right-hand side, (step / J - c step^2 / 2) |grad J|^2 - c step^2 / 2 Var[delta].
 
     curvature: c, the bound on the largest eigenvalue of Cov[a_i]. The paper takes 1; 1/2 is enough.
     """
     total = problem.expected_reward().item() + shift
-    norm, variance = problem.gradient.square().sum().item(), problem.moments(estimates).variance.sum().item()
+    norm, variance = problem.gradient.square().sum().item(), estimates.variance.sum().item()
     return (step / total - curvature * step**2 / 2) * norm - curvature * step**2 / 2 * variance
 
 
 STEPS = (0.01, 0.1, 1.0, 10.0)
-ESTIMATORS: Mapping[str, Callable[[Enumeration], Tensor]] = {
+ESTIMATORS: Mapping[str, Callable[[Enumeration], Estimates]] = {
     "REINFORCE, b = 0": reinforce,
     "REINFORCE, b = J": centred_reinforce,
     "exact advantage": exact_advantage,
@@ -275,7 +269,7 @@ def two_armed(rewards: tuple[float, float]) -> Enumeration:
     return linear_problem(torch.tensor([rewards], dtype=torch.float64), torch.zeros(1, 2, dtype=torch.float64))
 
 
-def margin(problem: Enumeration, estimates: Tensor, step: float, *, curvature: float = 1.0) -> float:
+def margin(problem: Enumeration, estimates: Estimates, step: float, *, curvature: float = 1.0) -> float:
     """How far above Theorem 1's bound the expected improvement is."""
     return improvement(problem, estimates, step) - improvement_bound(problem, estimates, step, curvature=curvature)
 
@@ -315,7 +309,7 @@ def counter_example_table() -> str:
 def invariance_table() -> str:
     """Every edge of a cell: the true gradient and the mean of the approximate advantage's estimate."""
     spaces = [cell_problem(candidates) for candidates in (two_convolutions, convolution_or_skip)]
-    moments: list[Moments] = [problem.moments(approximate_advantage(problem)) for _, problem in spaces]
+    moments: list[Estimates] = [approximate_advantage(problem) for _, problem in spaces]
     rows = []
     for row, decision in enumerate(spaces[0][0].decisions):
         pairs = zip(spaces, moments, strict=True)
@@ -325,20 +319,7 @@ def invariance_table() -> str:
     return markdown(head, rows)
 
 
-# --- Writing --------------------------------------------------------------------------------------------------
-
-
-def number(value: float) -> str:
-    """Three significant digits, and 0 for what is only rounding error."""
-    if value != value:
-        return "none"
-    return "0" if abs(value) < 1e-9 else f"{value:.3g}"
-
-
-def markdown(head: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table."""
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+# --- The report --------------------------------------------------------------------------------------------------
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
@@ -350,6 +331,10 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "Theorem 1": improvement_table,
     "Theorem 1 where its conditions fail": counter_example_table,
     "Scale invariance": invariance_table,
+    "Against nothing, against a rival": slope_table,
+    "Behind a normalisation": invisible_table,
+    "Choices in series": series_table,
+    "Tied places": places_table,
 }
 
 

@@ -107,6 +107,8 @@ class ToySearch:
         trials, decisions, candidates = task.shape
         self._task = task
         self.strategy = strategies.for_task(name, examples=settings.batch, controller_rate=settings.learning_rate)
+        if not strategies.takes_architecture_steps(self.strategy):
+            raise ValueError(f"The toy study takes architecture steps only, and {name} takes none. Leave it out.")
         self._policy = Policy(
             self.strategy,
             [candidates] * decisions,
@@ -117,10 +119,14 @@ class ToySearch:
             batch=(trials,),
         )
         self._reached = torch.ones(decisions, dtype=torch.bool)
+        self._turns = 0
         self.loss = torch.full((trials,), torch.nan)
 
     def step(self, minibatch: Minibatch, progress: float) -> None:
-        """Take one architecture step in every trial."""
+        """Take one architecture step in every trial, if one is due."""
+        self._turns += 1
+        if self._turns % self.strategy.architecture_every:
+            return
         draw = self._policy.draw(Phase.ARCHITECTURE, progress)
         loss = self._task.loss(draw, minibatch)
         slope = None

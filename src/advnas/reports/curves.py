@@ -27,6 +27,7 @@ _COLORS = {
     "snas": "#3a86c8",
     "nasp": "#00a6a6",
     "random": "#8d99ae",
+    "ranked_random": "#4a5568",
 }
 
 

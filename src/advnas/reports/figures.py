@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from advnas import strategies
 from advnas.reports.cells import operation_color
+from advnas.reports.contents import Record
 from advnas.reports.curves import Look, look
-from advnas.reports.study import Accuracies, Record, RunRecords, StudyRecords
+from advnas.reports.study import Accuracies, RunRecords, StudyRecords
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,8 +49,9 @@ def draw_study(study: StudyRecords, table: Accuracies | None) -> Iterator[Drawin
     elif table is not None:
         yield _draw_accuracy_over_epochs(study, table, [name for name in study.strategies if name not in dense])
         if dense:
-            references = [name for name in (strategies.names()[0], *study.baselines) if name in study.strategies]
-            yield _draw_accuracy_over_seconds(study, table, references + dense)
+            sparse = [name for name in study.learning if name not in dense]
+            references = dict.fromkeys([*sparse[:1], *study.baselines])
+            yield _draw_accuracy_over_seconds(study, table, [*references, *dense])
     yield _draw_entropy(study)
     if study.retrains:
         yield from _draw_loss(study)
@@ -82,9 +84,9 @@ def _draw_accuracy_over_epochs(study: StudyRecords, table: Accuracies, names: Se
     return Drawing(
         "accuracy-over-epochs",
         "Accuracy of the answer over the search",
-        "Test accuracy that the table knows for the cell each search would answer with at that moment: the "
-        f"argmax of theta, for {' and '.join(strategies.baselines())} search the process best. All of these train "
-        f"one operation per edge at a time. {_BANDS}",
+        "Test accuracy that the table knows for the cell each search would answer with at that moment: the argmax "
+        "of theta, the process best, or at the end the best of many uniform cells by the shared weights. All of "
+        f"these train one operation per edge at a time. {_BANDS}",
         _accuracy_figure(study, table, names, lambda point: point.epoch, _epoch_label(study.runs)),
     )
 
@@ -304,7 +306,7 @@ def _by_epoch(runs: Sequence[RunRecords]) -> dict[float, list[tuple[RunRecords, 
 
 
 def _accuracy(run: RunRecords, record: Record, table: Accuracies) -> float | None:
-    cell = run.answer(record)
+    cell = run.answer(run.latest if record is run.records[-1] else record)  # a ranking comes after the last record
     return None if cell is None else table.accuracy(cell)
 
 

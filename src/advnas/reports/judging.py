@@ -1,15 +1,24 @@
 """What the answers of a study's runs are worth."""
 
-from advnas.reports.study import Accuracies, Measure, RunRecords, StudyRecords
+from collections.abc import Mapping
+
+from advnas.reports.contents import Measure
+from advnas.reports.study import Accuracies, RunRecords, StudyRecords
+
+Judged = Mapping[str, Mapping[int, tuple[Measure, ...]]]
+"""What answers are worth: [strategy][seed]."""
 
 
-def judge(study: StudyRecords, table: Accuracies | None) -> dict[str, list[tuple[Measure, ...]]]:
-    """What the answers of the finished runs are worth, as retrained or as the table knows them: [strategy][run].
+def judge(study: StudyRecords, table: Accuracies | None) -> Judged:
+    """What the answers of the finished runs are worth, as retrained or as the table knows them.
 
-    Strategies without a judged answer are left out.
+    Runs without a judged answer are left out, and so are strategies that have no other.
     """
-    judged = {name: [_worth(run, table) for run in study.of(name) if run.finished] for name in study.strategies}
-    return {name: known for name, found in judged.items() if (known := [worth for worth in found if worth])}
+    judged = {
+        name: {run.seed: worth for run in study.of(name) if run.finished and (worth := _worth(run, table))}
+        for name in study.strategies
+    }
+    return {name: known for name, known in judged.items() if known}
 
 
 def _worth(run: RunRecords, table: Accuracies | None) -> tuple[Measure, ...]:

@@ -6,14 +6,19 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from advnas import strategies
 from advnas.paper import published
 from advnas.records.files import write_atomically
 from advnas.reports import cells, figures
+from advnas.reports.contents import Measure
 from advnas.reports.judging import judge
-from advnas.reports.study import Accuracies, Measure, RunRecords, StudyRecords, read_study
+from advnas.reports.pairs import ENOUGH, all_pairings
+from advnas.reports.study import Accuracies, RunRecords, StudyRecords, read_study
 from advnas.reports.tables import (
+    PAIRS_HEADER,
     StudyTable,
+    markdown,
+    pair_rows,
+    pairs_csv,
     run_numbers,
     runs_csv,
     spread,
@@ -42,10 +47,13 @@ def write_report(folder: Path, table: Accuracies | None) -> list[Path]:
     report = folder / "report"
     report.mkdir(exist_ok=True)
     numbers = study_table(study, table)
+    pairings = all_pairings(study, judge(study, table))
     texts = {
         "runs.csv": runs_csv(study, table),
         "summary.csv": summary_csv(study, table),
         "table.md": study_markdown(numbers),
+        "pairs.csv": pairs_csv(pairings),
+        "pairs.md": markdown(PAIRS_HEADER, pair_rows(pairings)),
     }
     written = [report / name for name in texts]
     for path in written:
@@ -60,10 +68,24 @@ def write_report(folder: Path, table: Accuracies | None) -> list[Path]:
         "remarks": against_baselines(study, table),
         "conduct": conduct(study),
         "notes": published.NOTES.get(study.name, {}),
-        "baselines": " and ".join(strategies.baselines()),
+        "answers_by": answers_in_words(study),
+        "pairs": pair_rows(pairings),
+        "pairs_header": PAIRS_HEADER,
+        "pairs_measure": pairings[0].measure if pairings else "",
+        "pairs_enough": ENOUGH,
     }
     write_atomically(page, _render(study, words, numbers, pictures))
     return [page, *written, *curve_files, *decision_files, *cell_files]
+
+
+def answers_in_words(study: StudyRecords) -> str:
+    """Which architecture is whose answer."""
+    kinds = {run.strategy: run.answers_by for run in study.runs if run.answers_by != "argmax"}
+    others = [f"for {name} the {_KINDS[kind]}" for name, kind in kinds.items()]
+    return ", ".join(["the argmax", *others])
+
+
+_KINDS = {"process best": "process best", "ranked": "best of many uniform cells by the shared weights"}
 
 
 def summary(study: StudyRecords, table: Accuracies | None) -> list[str]:
@@ -74,9 +96,9 @@ def summary(study: StudyRecords, table: Accuracies | None) -> list[str]:
     if not judged:
         finished = any(run.finished for run in study.runs)
         return [f"No {'answer was judged' if finished else 'run is finished'} yet, so there is nothing to compare."]
-    measures = next(iter(judged.values()))[0]
+    measures = next(iter(next(iter(judged.values())).values()))
     return [
-        _leader({name: [worth[place].value for worth in own] for name, own in judged.items()}, measure)
+        _leader({name: [worth[place].value for worth in own.values()] for name, own in judged.items()}, measure)
         for place, measure in enumerate(measures)
     ]
 

@@ -1,9 +1,9 @@
 """A study folder in memory: what was asked, and what every run measured and found."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import cattrs
 from cattrs.gen import make_dict_structure_fn
@@ -11,10 +11,20 @@ from cattrs.gen import make_dict_structure_fn
 from advnas import strategies
 from advnas.records.files import parse_json
 from advnas.records.journal import read_journal
+from advnas.reports.contents import (
+    Asked,
+    Evaluation,
+    Measure,
+    Moment,
+    Operations,
+    Record,
+    RunResult,
+    TakenBy,
+    process_best,
+)
 from advnas.strategies import Answer
 
-Operations = Mapping[str, str]
-TakenBy = Literal["argmax", "process best"]
+_TAKEN: Mapping[Answer, TakenBy] = {"process_best": "process best", "ranked": "ranked"}
 
 PLAIN_RUN = "run"  # in place of a study's name
 ZERO_OPERATIONS = frozenset({"none", "zero"})  # the names that the spaces have for them
@@ -31,13 +41,13 @@ class TableEntry(Protocol):
 class Accuracies(Protocol):
     """A table that knows how good every cell is when it is trained alone."""
 
-    def accuracy(self, cell: Operations, dataset: str = "cifar10", split: str = "test") -> float:
+    def accuracy(self, cell: Operations) -> float:
         """In percent."""
 
-    def percentile(self, cell: Operations, dataset: str = "cifar10", split: str = "test") -> float:
+    def percentile(self, cell: Operations) -> float:
         """Percent of all cells that are strictly worse."""
 
-    def regret(self, cell: Operations, dataset: str = "cifar10", split: str = "test") -> float:
+    def regret(self, cell: Operations) -> float:
         """How many points of accuracy the best of all cells is ahead."""
 
     def entry(self, cell: Operations) -> TableEntry:
@@ -45,106 +55,10 @@ class Accuracies(Protocol):
 
 
 @dataclass(frozen=True)
-class BestDraw:
-    """The architecture with the lowest loss of all that a search has drawn so far."""
-
-    architecture: Operations
-    loss: float
-
-
-@dataclass(frozen=True)
-class Record:
-    """One measurement during the search.
-
-    epoch: counted from the beginning of the warm-up. loss: mean over the steps of theta since the record before.
-    metric: of the argmax with the weights it inherits, where the task has one.
-    """
-
-    epoch: float
-    step: int
-    entropy: float
-    probabilities: Mapping[str, Mapping[str, float]]
-    argmax: Operations
-    process_best: BestDraw | None
-    loss: float | None = None
-    metric: float | None = None
-
-
-@dataclass(frozen=True)
-class Moment:
-    """How long a search had taken, warm-up not included, when it measured at that epoch."""
-
-    epoch: float
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Measure:
-    """A number that answers are judged by."""
-
-    name: str
-    value: float
-    more_is_better: bool
-
-    @property
-    def key(self) -> str:
-        """Its name in spreadsheets."""
-        return self.name.replace(" ", "_")
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """What the answer of a search is worth after it was retrained from scratch.
-
-    by: which answer that was. measures: answers are compared by the first; the others are told. validation_score:
-    what the epoch was chosen by, the lower the better.
-    """
-
-    by: TakenBy
-    architecture: Operations
-    measures: tuple[Measure, ...]
-    validation_score: float
-    parameters: int
-    best_epoch: int
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """What a finished run leaves.
-
-    saved_bytes: activations kept for the backward pass of one step. evaluation: None where answers are looked up in
-    a table. operation_sizes: weights of every operation; empty where the run did not tell.
-    """
-
-    strategy: str
-    seed: int
-    argmax: Operations
-    process_best: BestDraw | None
-    seconds: float | None = None
-    warmup_seconds: float = 0.0
-    saved_bytes: float | None = None
-    provenance: Mapping[str, str] = field(default_factory=dict)
-    evaluation: Evaluation | None = None
-    operation_sizes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """What `run.json` says about a run."""
-
-    strategy: str | None = None
-    seed: int | None = None
-    answer: Answer = "argmax"
-    learns: bool | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    length: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class RunRecords:
     """One strategy with one seed.
 
-    folder: where its files lie. answers_by: which of its two architectures the study takes from the strategy.
+    folder: where its files lie. answers_by: which of its architectures the study takes from the strategy.
     learns: whether the strategy is more than a baseline. seconds[epoch]: search time when the record of that epoch
     was taken.
     """
@@ -179,9 +93,11 @@ class RunRecords:
         return self.result.evaluation if self.result else None
 
     def answer(self, found: Record | RunResult) -> Operations | None:
-        """What was retrained, or else what would be: the argmax or the process best (None before it has one)."""
+        """What was retrained, or else what would be; None before there is one, as a ranking comes at the end."""
         if isinstance(found, RunResult) and found.evaluation:
             return found.evaluation.architecture
+        if self.answers_by == "ranked":
+            return found.ranked.architecture if isinstance(found, RunResult) and found.ranked else None
         return process_best(found) if self.answers_by == "process best" else found.argmax
 
 
@@ -189,16 +105,21 @@ class RunRecords:
 class StudyRecords:
     """What is in the folder of a study.
 
-    title: what was searched. retrains: whether answers are judged by retraining them, for want of a table that
-    knows every cell. runs: by strategy, then by seed. skipped: run folders that have not measured anything yet.
+    title: what was searched. table: which of `advnas.tables.TABLES` knows what answers are worth; None where they
+    are judged by retraining them. runs: by strategy, then by seed. skipped: run folders without a measurement yet.
     """
 
     name: str
     title: str
-    retrains: bool
+    table: str | None
     settings: Mapping[str, Any]
     runs: tuple[RunRecords, ...]
     skipped: tuple[str, ...]
+
+    @property
+    def retrains(self) -> bool:
+        """Whether answers are judged by retraining them, for want of a table that knows every cell."""
+        return self.table is None
 
     @property
     def strategies(self) -> tuple[str, ...]:
@@ -236,11 +157,6 @@ class StudyRecords:
         return next((run.evaluation.measures for run in self.runs if run.evaluation), ())
 
 
-def process_best(found: Record | RunResult) -> Operations | None:
-    """Its architecture, if there is one yet."""
-    return found.process_best.architecture if found.process_best else None
-
-
 def read_study(folder: Path) -> StudyRecords:
     """Everything a report needs, of a study or of one search. What is broken is an error.
 
@@ -262,7 +178,7 @@ def read_study(folder: Path) -> StudyRecords:
     return StudyRecords(
         name=asked["experiment"],
         title=str(asked.get("title", searched)),
-        retrains=bool(asked.get("retrains", any(run.evaluation for run in measured))),
+        table=_table_of(asked, measured),
         settings=settings,
         runs=tuple(sorted(measured, key=_place)),
         skipped=tuple(sorted(name for name, run in runs.items() if not run.records)),
@@ -271,7 +187,7 @@ def read_study(folder: Path) -> StudyRecords:
 
 def _read_one_run(folder: Path) -> StudyRecords:
     """The folder of a plain `Search.run` as a study with one run."""
-    asked = _structure(_read_json(folder / "run.json"), _Asked, str(folder / "run.json"))
+    asked = _structure(_read_json(folder / "run.json"), Asked, str(folder / "run.json"))
     if asked.strategy is None or asked.seed is None:
         raise ValueError(f"{folder / 'run.json'} is not that of a search. Give the folder of a search or a study.")
     run = _records_of(folder, asked.strategy, asked.seed)
@@ -281,7 +197,15 @@ def _read_one_run(folder: Path) -> StudyRecords:
         )
     settings = {key: value for key, value in asked.settings.items() if not isinstance(value, dict)}
     title = folder.resolve().name
-    return StudyRecords(PLAIN_RUN, title, True, dict(_flat({**settings, "length": asked.length})), (run,), ())
+    return StudyRecords(PLAIN_RUN, title, None, dict(_flat({**settings, "length": asked.length})), (run,), ())
+
+
+def _table_of(asked: Mapping[str, Any], runs: Sequence[RunRecords]) -> str | None:
+    """Which table judges a study; up to version 0.2 there was one, and it was not named."""
+    if "table" in asked:
+        return None if asked["table"] is None else str(asked["table"])
+    retrains = asked.get("retrains", any(run.evaluation for run in runs))
+    return None if retrains else "nasbench201"
 
 
 def _read_settings(path: Path) -> dict[str, Any]:
@@ -317,7 +241,7 @@ def _records_of(folder: Path, strategy: str, seed: int) -> RunRecords:
         folder=folder,
         strategy=strategy,
         seed=seed,
-        answers_by="process best" if answer == "process_best" else "argmax",
+        answers_by=_TAKEN.get(answer, "argmax"),
         learns=learns,
         records=tuple(_read_lines(folder / "records.jsonl", Record)),
         seconds={moment.epoch: moment.seconds for moment in _read_lines(folder / "timing.jsonl", Moment)},
@@ -330,7 +254,7 @@ def _read_conduct(path: Path, strategy: str) -> tuple[Answer, bool]:
     kind = strategies.strategy_type(strategy) if strategy in strategies.names() else strategies.Strategy
     if not path.exists():
         return kind.answer, kind.learns
-    asked = _structure(_read_json(path), _Asked, str(path))
+    asked = _structure(_read_json(path), Asked, str(path))
     return asked.answer, kind.learns if asked.learns is None else asked.learns
 
 

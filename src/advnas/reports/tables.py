@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 
 from advnas import strategies
 from advnas.paper import published
-from advnas.reports.study import Accuracies, RunRecords, StudyRecords, process_best
+from advnas.reports.contents import process_best
+from advnas.reports.pairs import Difference, Pairing
+from advnas.reports.study import Accuracies, RunRecords, StudyRecords
 
 Curves = Mapping[str, Mapping[str, Sequence[Any]]]
 
@@ -85,6 +87,7 @@ class StudyTable:
 
 _COSTS = (
     Column("seconds", "search time", "s", 1),
+    Column("passes", "forward passes for theta and the answer", "", 0),
     Column("saved_mib", "saved activations", "MiB", 1),
 )
 COLUMNS = (
@@ -92,6 +95,7 @@ COLUMNS = (
     Column("argmax_params", "its parameters", "M", 2, printed=True),
     Column("process_best_accuracy", "accuracy of the process best", "%", 2, printed=True),
     Column("process_best_params", "its parameters", "M", 2, printed=True),
+    Column("answer_accuracy", "accuracy of the answer", "%", 2),
     Column("regret", "regret of the answer", "points", 2),
     Column("percentile", "cells worse than the answer", "%", 1),
     *_COSTS,
@@ -169,12 +173,14 @@ def run_numbers(run: RunRecords, table: Accuracies | None) -> Numbers:
                 numbers[f"{name}_params"] = table.entry(cell).params
         answer = run.answer(found)
         if answer is not None:
+            numbers["answer_accuracy"] = table.accuracy(answer)
             numbers |= {"regret": table.regret(answer), "percentile": table.percentile(answer)}
     if run.evaluation:
         numbers |= {measure.key: measure.value for measure in run.evaluation.measures}
         numbers["params"] = run.evaluation.parameters / 1e6
     measured = run.result.seconds if run.result else None
     numbers["seconds"] = run.seconds.get(run.records[-1].epoch) if measured is None else measured
+    numbers["passes"] = run.result.passes if run.result else None
     if run.result and run.result.saved_bytes is not None:
         numbers["saved_mib"] = run.result.saved_bytes / 2**20
     return numbers
@@ -235,6 +241,28 @@ def study_markdown(table: StudyTable) -> str:
             ours, paper = row.values[place]
             line += [ours or "-"] + [paper or "-"] * in_paper[place]
     return markdown(header, rows) + (f"\n{table.note}\n" if table.note else "")
+
+
+PAIRS_HEADER = ("strategy", "against", "seeds", "mean difference", "95 % interval", "Wilcoxon p", "significant")
+
+
+def pair_rows(pairings: Sequence[Pairing]) -> list[tuple[str, ...]]:
+    """One row per comparison; a positive difference is in favour of the strategy."""
+    return [(one.strategy, one.other, *_told(one.difference, one.digits)) for one in pairings]
+
+
+def _told(found: Difference, digits: int) -> tuple[str, ...]:
+    known = math.isfinite(found.low)
+    interval = f"{found.low:+.{digits}f} to {found.high:+.{digits}f}" if known else "-"
+    significant = ("yes" if found.significant else "no") if found.enough else "too few seeds"
+    p = f"{found.p:.2g}" if known else "-"
+    return str(found.pairs), f"{found.mean:+.{digits}f}", interval, p, significant
+
+
+def pairs_csv(pairings: Sequence[Pairing]) -> str:
+    """One line per comparison, numbers in full precision. significant: 1 or 0."""
+    lines = [[*one[:-1], *one.difference, int(one.difference.significant)] for one in pairings]
+    return _csv([*Pairing._fields[:-1], *Difference._fields, "significant"], lines)
 
 
 def runs_csv(study: StudyRecords, table: Accuracies | None) -> str:

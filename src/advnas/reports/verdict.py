@@ -9,8 +9,10 @@ from typing import NamedTuple
 from advnas import strategies
 from advnas.records.journal import read_journal
 from advnas.reports.judging import judge
-from advnas.reports.study import Accuracies, Measure, RunRecords, StudyRecords
+from advnas.reports.pairs import ENOUGH, Difference, Pairing, compare
+from advnas.reports.study import Accuracies, RunRecords, StudyRecords
 
+_ADVICE = f"Run at least {ENOUGH}: --seeds {ENOUGH}."
 _UNDECIDED = 0.1  # an operation that is less than this more likely than the next has not won
 _SETTLED = 0.5  # of the entropy at the start
 _MANY_FREE = 0.75  # of the edges that carry something
@@ -23,14 +25,6 @@ class Remark(NamedTuple):
     text: str
 
 
-class Gain(NamedTuple):
-    """By how much a strategy is better than another, positive where it is, with its 95 % interval over seeds."""
-
-    mean: float
-    low: float
-    high: float
-
-
 def verdict(study: StudyRecords, table: Accuracies | None = None) -> list[Remark]:
     """All remarks on the searches of a study that learn; the baselines are what they are compared with.
 
@@ -40,19 +34,17 @@ def verdict(study: StudyRecords, table: Accuracies | None = None) -> list[Remark
 
 
 def against_baselines(study: StudyRecords, table: Accuracies | None) -> list[Remark]:
-    """Whether the answers are worth more than those of an equal-cost baseline, by the first measure."""
+    """Whether the answers are worth more than those of each baseline with the same seeds, by the first measure."""
     judged = judge(study, table)
-    values = {name: [worth[0].value for worth in own] for name, own in judged.items()}
-    learning = [name for name in study.learning if name in values]
-    baselines = [name for name in study.baselines if name in values]
-    if learning and not baselines:
-        missing = f"{' or '.join(strategies.baselines()).capitalize()} search was not run"
-        return [Remark(None, f"{missing}: whether {' or '.join(learning)} beats chance is not known.")]
-    return [
-        _compare(name, values[name], baseline, values[baseline], judged[name][0][0])
-        for name in learning
-        for baseline in baselines
-    ]
+    learning = [name for name in study.learning if name in judged]
+    if not learning:
+        return []
+    pairings = (
+        compare(judged, name, baseline) for name in learning for baseline in study.baselines if baseline in judged
+    )
+    missing = [name for name in strategies.baselines() if name not in judged]
+    compared = [_compared(pairing) for pairing in pairings if pairing is not None]
+    return compared + [_not_run(name, learning) for name in missing]
 
 
 def conduct(study: StudyRecords) -> list[Remark]:
@@ -67,67 +59,36 @@ def conduct(study: StudyRecords) -> list[Remark]:
     return remarks
 
 
-def gain(ours: Sequence[float], theirs: Sequence[float], *, more_is_better: bool) -> Gain:
-    """The difference of two means and Welch's interval for it; infinitely wide with a single value on a side."""
-    sign = 1 if more_is_better else -1
-    mean = sign * (statistics.fmean(ours) - statistics.fmean(theirs))
-    if min(len(ours), len(theirs)) < 2:
-        return Gain(mean, -math.inf, math.inf)
-    parts = [statistics.variance(values) / len(values) for values in (ours, theirs)]
-    squared = sum(parts)
-    if squared == 0:
-        return Gain(mean, mean, mean)
-    freedom = squared**2 / sum(
-        part**2 / (len(values) - 1) for part, values in zip(parts, (ours, theirs), strict=True)
-    )
-    margin = t_quantile(freedom) * math.sqrt(squared)
-    return Gain(mean, mean - margin, mean + margin)
+def _not_run(baseline: str, learning: Sequence[str]) -> Remark:
+    return Remark(None, f"{baseline} was not run: whether {' or '.join(learning)} beats it is not known.")
 
 
-def t_quantile(freedom: float, tail: float = 0.025) -> float:
-    """Student's t that is exceeded with probability `tail`; degrees of freedom need not be whole."""
-    low, high = 0.0, 1e6
-    for _ in range(200):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _t_tail(middle, freedom) > tail else (low, middle)
-    return (low + high) / 2
+def _compared(pairing: Pairing) -> Remark:
+    found, digits = pairing.difference, pairing.digits
+    who = f"{pairing.strategy} beats {pairing.other} by {pairing.measure}"
+    means = f"{pairing.ours:.{digits}f} against {pairing.theirs:.{digits}f}"
+    told = f"{means}, a difference of {_interval(found, digits)} over {_seeds(found.pairs)}"
+    if not found.enough:
+        return Remark(
+            None, f"Too few seeds to tell whether {who}: {told}. Run at least {ENOUGH}: --seeds {ENOUGH}."
+        )
+    if not found.significant:
+        return Remark(None, f"Whether {who} is open: {told}. Not significant at 95 %.")
+    if found.mean > 0:
+        return Remark(True, f"{who}: {told}: significant at 95 %.")
+    told = f"{told}: significant at 95 %. Do not use this answer"
+    return Remark(False, f"{who.replace(' beats ', ' does worse than ', 1)}: {told}.")
 
 
-def _t_tail(t: float, freedom: float) -> float:
-    """P(T > t), by Simpson's rule. With T = sqrt(freedom) tan(phi) the density is c cos(phi)^(freedom - 1)."""
-    pieces = 2000
-    start, end = math.atan(t / math.sqrt(freedom)), math.pi / 2
-    step = (end - start) / pieces
-    heights: list[float] = [
-        max(0.0, math.cos(start + number * step)) ** (freedom - 1) for number in range(pieces + 1)
-    ]
-    area = step / 3 * (heights[0] + 4 * sum(heights[1:-1:2]) + 2 * sum(heights[2:-1:2]) + heights[-1])
-    scale = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - math.log(math.pi) / 2
-    return area * math.exp(scale)
+def _interval(found: Difference, digits: int) -> str:
+    mean = f"{found.mean:+.{digits}f}"
+    if not math.isfinite(found.low):
+        return mean
+    return f"{mean} (95 % interval {found.low:+.{digits}f} to {found.high:+.{digits}f}, p = {found.p:.2g})"
 
 
-def _compare(
-    strategy: str, ours: Sequence[float], baseline: str, theirs: Sequence[float], measure: Measure
-) -> Remark:
-    found = gain(ours, theirs, more_is_better=measure.more_is_better)
-    rival = f"equal-cost {baseline} search by {measure.name}"
-    means = f"{statistics.fmean(ours):.2f} against {statistics.fmean(theirs):.2f}"
-    seeds = f"{len(ours)} and {len(theirs)} seeds"
-    if found.low > 0:
-        told = f"{means}, ahead by {_interval(found)} over {seeds}: significant at 95 %."
-        return Remark(True, f"{strategy} beats {rival}: {told}")
-    if found.high < 0:
-        told = f"{means}, behind by {_interval(found, -1)} over {seeds}. Do not use this answer."
-        return Remark(False, f"{strategy} does not beat {rival}: {told}")
-    told = "one seed has no interval. Run more with --seeds."
-    if math.isfinite(found.high):
-        told = f"a difference of {_interval(found)} over {seeds}. Not significant: the interval includes 0."
-    return Remark(None, f"Whether {strategy} beats {rival} is open: {means}, {told}")
-
-
-def _interval(found: Gain, sign: int = 1) -> str:
-    low, high = sorted((sign * found.low, sign * found.high))
-    return f"{sign * found.mean:.2f} (95 % interval {low:.2f} to {high:.2f})"
+def _seeds(count: int) -> str:
+    return "1 seed" if count == 1 else f"{count} seeds"
 
 
 def _collapse(strategy: str, runs: Sequence[RunRecords]) -> Iterator[Remark]:

@@ -1,6 +1,6 @@
 """Minibatches of a run: what is due at a search's position, from whatever a user iterates over."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -31,6 +31,12 @@ class Minibatches(Protocol):
     def restore(self, state: dict[str, Any]) -> None:
         """Go on with what was carried; raise ValueError if it cannot be of such data."""
 
+    def validation_pass(self, most: int) -> tuple[int, Iterator[LossOf]]:
+        """Return how many validation minibatches one pass has, but at most `most`, and the losses on them in order.
+
+        They are the same whatever the search's position, which is left as it is.
+        """
+
     def measure(self, search: "Search") -> float | None:
         """Tell how good the most likely architecture is by now, where that is cheap to know; more is better."""
 
@@ -55,6 +61,10 @@ class TwoStreams:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Nothing beyond the position."""
+
+    def validation_pass(self, most: int) -> tuple[int, Iterator[LossOf]]:
+        """The first `most` minibatches for theta; the streams have no end."""
+        return most, map(self.validation, range(most))
 
     def measure(self, search: "Search") -> None:
         """Not known before the end."""
@@ -106,6 +116,10 @@ class Replayed:
         for data, (passes, number) in ((self.training, state["training"]), (self.validation, state["validation"])):
             data.enter((check_count("a pass", passes, least=0), check_count("a position", number, least=0)))
 
+    def validation_pass(self, most: int) -> tuple[int, Iterator[LossOf]]:
+        """The first pass over all validation data, also where processes share them."""
+        return min(most, self.validation.per_pass()), map(self._on, self.validation.anew())
+
     def measure(self, search: "Search") -> float | None:
         """The metric on the first validation minibatch; None without one."""
         return None if self.metric is None else self.metric(search, self.validation.first())
@@ -151,7 +165,15 @@ class Replay(Iterator[Any]):
 
     def first(self) -> Any:
         """Minibatch 0 of pass 0, whatever the position."""
-        return next(Replay(self._batches, seed=self._seed, name=self._name))
+        return next(self.anew())
+
+    def anew(self) -> "Replay":
+        """The same data from minibatch 0 of pass 0 on, shared with nobody."""
+        return Replay(self._batches, seed=self._seed, name=self._name)
+
+    def per_pass(self) -> int:
+        """How many minibatches a pass over the data has; data without a length are read to count them."""
+        return len(self._batches) if isinstance(self._batches, Sized) else sum(1 for _ in self._batches)
 
     def __next__(self) -> Any:
         rank, size = self._share

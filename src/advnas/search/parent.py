@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from advnas.architecture import Draw
+from advnas.gates import Lend, at_hand
 from advnas.randomness import seed_of, seeded
 from advnas.search.schedule import Progress
 from advnas.search.step import UNTOUCHED, LossOf, NonFinite, NonFiniteLoss
@@ -18,17 +19,19 @@ class Parent:
     """The model of a search, its space, and the randomness of its forward passes.
 
     rank: of this process among those that search together; rank 0 draws what a single process would.
+    lend: keeps the weights of a rival at hand while it runs; what is there anyway, by default.
     """
 
     def __init__(self, model: nn.Module, seed: int, progress: Progress) -> None:
         self.model, self.space = model, SearchSpace(model)
         self.rank = 0
+        self.lend: Lend = at_hand
         self._seed, self._progress = seed, progress
 
     @contextmanager
     def running(self, draw: Draw) -> Iterator[Trace]:
         """For one step, forward and backward: the model computes the draw, with the step's own randomness."""
-        with self.space.running(draw) as trace, self.randomness():
+        with self.space.running(draw, self.lend) as trace, self.randomness():
             yield trace
 
     @contextmanager

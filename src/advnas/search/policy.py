@@ -208,6 +208,7 @@ def report(search: "Search", phase: str, draw: Draw, update: Update, feedback: F
         values = -(feedback.slope * draw.weights.detach()).sum(-1)
         rows = zip(search.space.decisions, values.tolist(), feedback.reached.tolist(), strict=True)
         advantages = {decision.name: value for decision, value, hit in rows if hit}
+    contrasts = _contrasts(search, draw, feedback) if feedback is not None else {}
     return Step(
         phase=phase,
         number=search.weight_steps if feedback is None else search.architecture_steps,
@@ -216,4 +217,18 @@ def report(search: "Search", phase: str, draw: Draw, update: Update, feedback: F
         architecture=search.space.operations(draw.weights) if draw.one_hot else None,
         advantages=advantages,
         gradient_norm=update.norm,
+        contrasts=contrasts,
     )
+
+
+def _contrasts(search: "Search", draw: Draw, feedback: Feedback) -> dict[str, dict[str, float]]:
+    """Tell by decision and rival how much higher the reward would be, to first order; reached decisions only."""
+    if not draw.rival_places or not draw.one_hot or feedback.slope is None:
+        return {}
+    gains, reached = draw.gains(feedback.slope).tolist(), feedback.reached.tolist()
+    found: dict[str, dict[str, float]] = {}
+    for row, column in draw.rival_places:
+        if reached[row]:
+            decision = search.space.decisions[row]
+            found.setdefault(decision.name, {})[decision.operations[column]] = gains[row][column]
+    return found

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.optim import Optimizer
 
+from advnas import strategies
 from advnas.arguments import check_count
 from advnas.search.step import LossOf, Step
 
@@ -45,18 +46,24 @@ class Progress:
     """How many steps a search has taken, and of how many.
 
     steps: weight steps of the whole search; None where nobody knows. warmup: in how many of the first ones theta
-    stays fixed.
+    stays fixed. every: how many weight steps there are for one architecture step.
     """
 
     weight_steps: int = 0
     architecture_steps: int = 0
     steps: int | None = None
     warmup: int = 0
+    every: int = 1
 
     @property
     def in_warmup(self) -> bool:
         """Whether theta is still fixed."""
         return self.weight_steps < self.warmup
+
+    @property
+    def theta_is_due(self) -> bool:
+        """Whether the turn that begins now has an architecture step: the last one of every `every` turns has."""
+        return not self.in_warmup and (self.weight_steps - self.warmup + 1) % self.every == 0
 
     @property
     def of_weights(self) -> float | None:
@@ -66,18 +73,21 @@ class Progress:
     @property
     def of_theta(self) -> float | None:
         """The share of the architecture steps already taken."""
-        return None if self.steps is None else min(1.0, self.architecture_steps / (self.steps - self.warmup))
+        if self.steps is None:
+            return None
+        return min(1.0, self.architecture_steps * self.every / (self.steps - self.warmup))
 
 
 def turn(search: "Search", training: LossOf, validation: Callable[[], LossOf]) -> Iterator[Step]:
     """Take one turn of Algorithm 1's loop; yield each step before taking the next.
 
     Args:
-        search: whose schedule and warm-up decide which steps that are.
+        search: whose schedule, warm-up and strategy decide which steps that are.
         training: the loss on the next training minibatch.
         validation: makes the loss on the next validation minibatch; called only when theta takes a step.
     """
-    learns = not search.progress.in_warmup
+    search.progress.every = strategies.architecture_every(search.strategy)
+    learns = search.progress.theta_is_due and strategies.takes_architecture_steps(search.strategy)
     if search.schedule == "joint" and learns:
         yield search.joint_step(training)
         return

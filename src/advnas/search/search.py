@@ -90,6 +90,7 @@ class Search:
         self.model, self.space = model, self.parent.space
         store = make_store(weights, memory_budget)
         self.weights = SharedWeights(self.space, weight_optimizer, annealing, weight_clip, store)
+        self.parent.lend = store.lent
         self.strategy = strategies.get(strategy) if isinstance(strategy, str) else strategy
         self.policy = Policy(
             self.strategy,

@@ -1,10 +1,12 @@
 """What a strategy may ask for beyond one pass: losses of other draws, and DARTS' look one weight step ahead."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import SGD, Optimizer
 
 from advnas.architecture import Draw
 from advnas.search.parent import Parent, gradients
@@ -44,8 +46,9 @@ class Further:
     def unrolled(self) -> Tensor:
         """d/da of the validation loss after a virtual weight step (DARTS, eq. 7), by a central difference.
 
-        w' = w - xi grad_w train(w, a),    v = grad_w' valid(w', a),    e = 0.01 / |v|
-        d valid(w', a)/da - xi (d train(w + e v, a)/da - d train(w - e v, a)/da) / (2 e)
+        w' = w - xi s,    s = momentum * buffer + grad_w train(w, a) + decay * w    (SGD; see `virtual_step`)
+        u = xi grad_w' valid(w', a),    e = 0.01 / |u|
+        d valid(w', a)/da - (d train(w + e u, a)/da - d train(w - e u, a)/da) / (2 e)
         """
         training = self.training_loss_of
         if training is None:
@@ -55,24 +58,26 @@ class Further:
             )
         weights = self.parent.space.parameters(self.draw)
         origin = [weight.detach().clone() for weight in weights]
-        xi = self.weights.optimizer.param_groups[0]["lr"]
+        optimizer = self.weights.optimizer
+        rates = [options.get("lr", 0.0) for options in _options(optimizer, weights)]
 
         def slopes(objective: LossOf, shift: Sequence[Tensor | None], scale: float) -> list[Tensor | None]:
             _place(weights, origin, shift, scale)
             return self._slopes(objective, weights)
 
         try:
-            virtual = slopes(training, [None] * len(weights), 0.0)[1:]
-            ahead, *v = slopes(self.loss_of, virtual, -xi)
-            norm = torch.stack([part.norm() for part in v if part is not None] or [torch.zeros(())]).norm()
+            steps = virtual_step(optimizer, weights, slopes(training, [None] * len(weights), 0.0)[1:])
+            ahead, *v = slopes(self.loss_of, _scaled(steps, rates), -1.0)
+            u = _scaled(v, rates)
+            norm = torch.stack([part.norm() for part in u if part is not None] or [torch.zeros(())]).norm()
             e = 0.01 / max(norm.item(), 1e-12)
-            plus, minus = (slopes(training, v, sign * e)[0] for sign in (1, -1))
+            plus, minus = (slopes(training, u, sign * e)[0] for sign in (1, -1))
         finally:
             _place(weights, origin, [None] * len(weights), 0.0)
         assert ahead is not None
         assert plus is not None
         assert minus is not None
-        slope: Tensor = ahead - xi * (plus - minus) / (2 * e)
+        slope: Tensor = ahead - (plus - minus) / (2 * e)
         return slope
 
     def _slopes(self, objective: LossOf, weights: list[nn.Parameter]) -> list[Tensor | None]:
@@ -83,6 +88,46 @@ class Further:
             known = [slope for slope in found if slope is not None]
             self.policy.group.average_(known, "architecture step: unrolled")
         return found
+
+
+def virtual_step(
+    optimizer: Optimizer, weights: list[nn.Parameter], gradients: Sequence[Tensor | None]
+) -> list[Tensor | None]:
+    """Compute what a virtual step subtracts from each weight, per unit of its learning rate.
+
+    For SGD that is momentum * buffer + gradient + decay * weight, as in the original's code. It knows neither
+    dampening nor Nesterov's look-ahead, so that both are left out, and so is the clipping of the real step. For
+    other optimisers it is the gradient.
+
+    Args:
+        optimizer: of the weights; its state is read.
+        weights: where the step begins.
+        gradients: of the training loss; a weight without one stays where it is, as in a real step.
+    """
+    if not isinstance(optimizer, SGD):
+        return list(gradients)
+    return [
+        None if gradient is None else _sgd_step(weight.detach(), gradient, options, optimizer.state.get(weight, {}))
+        for weight, gradient, options in zip(weights, gradients, _options(optimizer, weights), strict=True)
+    ]
+
+
+def _sgd_step(weight: Tensor, gradient: Tensor, options: Mapping[str, Any], state: Mapping[str, Any]) -> Tensor:
+    step: Tensor = gradient + options.get("weight_decay", 0.0) * weight
+    buffer: Tensor | None = state.get("momentum_buffer")  # None before its first step
+    if buffer is not None:
+        step = step + options["momentum"] * buffer.to(weight.device)
+    return step
+
+
+def _options(optimizer: Optimizer, weights: list[nn.Parameter]) -> list[Mapping[str, Any]]:
+    """The parameter group of each weight; empty where somebody trains it elsewhere."""
+    groups = {id(weight): group for group in optimizer.param_groups for weight in group["params"]}
+    return [groups.get(id(weight), {}) for weight in weights]
+
+
+def _scaled(parts: Sequence[Tensor | None], rates: Sequence[float]) -> list[Tensor | None]:
+    return [None if part is None else rate * part for part, rate in zip(parts, rates, strict=True)]
 
 
 def _place(weights: list[nn.Parameter], origin: list[Tensor], shift: Sequence[Tensor | None], scale: float) -> None:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from torch import Tensor, nn
@@ -41,8 +41,9 @@ class Step:
 
     number: counts the steps of its phase from 1. entropy: mean over the decisions, in nats.
     advantages: dr/dw_i at every reached decision, summed over its weighted operations; empty without gates.
-    In a group of processes the loss is the mean over them; where each has a draw of its own, architecture and
-    advantages are those of this process.
+    contrasts: at every reached decision, how much higher the reward would be with each rival, to first order.
+    In a group of processes the loss is the mean over them; where each has a draw of its own, architecture,
+    advantages and contrasts are those of this process.
     """
 
     phase: str
@@ -52,6 +53,7 @@ class Step:
     architecture: dict[str, str] | None
     advantages: dict[str, float]
     gradient_norm: float | None
+    contrasts: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

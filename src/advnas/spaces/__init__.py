@@ -28,6 +28,10 @@ SPACES: dict[str, Builder] = {
         "advnas.spaces.mobile:build",
         "21 decisions x 6 or 7 operations; the inverted bottlenecks of ProxylessNAS",
     ),
+    "nasbench_macro": Builder(
+        "advnas.spaces.nasbench_macro:build",
+        "8 decisions x 3 operations; the layers of the NAS-Bench-Macro network",
+    ),
     "recurrent_cell": Builder(
         "advnas.spaces.recurrent_cell:build",
         "6 decisions x 5 activations; the recurrent cell of a Penn Treebank language model",

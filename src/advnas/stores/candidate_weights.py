@@ -1,7 +1,7 @@
 """CandidateWeights: what is loaded together, and how a tensor is loaded from its backing and written back."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from advnas.architecture import Draw
 from advnas.space import SearchSpace
 
 Place = Callable[[Tensor], Tensor]
@@ -178,9 +177,9 @@ class AllCandidateWeights:
     def __iter__(self) -> Iterator[CandidateWeights]:
         return iter(self._candidates.values())
 
-    def of(self, draw: Draw) -> list[CandidateWeights]:
-        """Find the candidates that a draw runs, in the order of the network, without those already loaded."""
-        drawn = (self._candidates[row, column] for row, column in draw.active.nonzero().tolist())
+    def of(self, places: Sequence[tuple[int, ...]]) -> list[CandidateWeights]:
+        """Find the candidates at some places (decision, candidate), without those already loaded."""
+        drawn = (self._candidates[place] for place in places)
         return [candidate for candidate in drawn if not candidate.loaded]
 
     def sync(self, candidates: Iterable[CandidateWeights]) -> None:

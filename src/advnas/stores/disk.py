@@ -94,10 +94,21 @@ class Disk:
     @contextmanager
     def loaded(self, draw: Draw, *, training: bool) -> Iterator[None]:
         """Keep the candidates of the draw in memory while the block runs; others leave if there is no room."""
-        candidates = self._candidates.of(draw)
-        self._fetch(candidates)
+        candidates = self._candidates.of(draw.path)
         if training:
             self._changed.update(candidate.name for candidate in candidates)
+        with self._at_hand(candidates, training=training):
+            yield
+
+    @contextmanager
+    def lent(self, decision: int, candidate: int) -> Iterator[None]:
+        """Keep one more candidate in memory while the block runs; others leave if there is no room."""
+        with self._at_hand(self._candidates.of([(decision, candidate)]), training=False):
+            yield
+
+    @contextmanager
+    def _at_hand(self, candidates: list[CandidateWeights], *, training: bool) -> Iterator[None]:
+        self._fetch(candidates)
         with self._candidates.loaded(candidates, self._other_device, training=training):
             yield
         self._make_room(0)  # the optimiser may have made new state
@@ -127,9 +138,10 @@ class Disk:
 
     def _fetch(self, candidates: list[CandidateWeights]) -> None:
         size = sum(map(self._footprint, candidates))
-        if size > self.budget:
+        in_use = sum(self._footprint(candidate) for candidate in self._recent.values() if candidate.loaded)
+        if in_use + size > self.budget:
             raise ValueError(
-                f"One draw needs {format_size(size)} of the candidates' weights and optimiser state, and "
+                f"One draw needs {format_size(in_use + size)} of the candidates' weights and optimiser state, and "
                 f"memory_budget is {format_size(self.budget)}. Give more, or use a strategy that runs fewer "
                 "candidates at a time."
             )

@@ -41,7 +41,13 @@ class Host:
     @contextmanager
     def loaded(self, draw: Draw, *, training: bool) -> Iterator[None]:
         """Keep the candidates of the draw on the device while the block runs."""
-        with self._candidates.loaded(self._candidates.of(draw), self._compute, training=training):
+        with self._candidates.loaded(self._candidates.of(draw.path), self._compute, training=training):
+            yield
+
+    @contextmanager
+    def lent(self, decision: int, candidate: int) -> Iterator[None]:
+        """Keep one more candidate on the device while the block runs."""
+        with self._candidates.loaded(self._candidates.of([(decision, candidate)]), self._compute, training=False):
             yield
 
     def sync(self) -> None:

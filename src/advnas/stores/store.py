@@ -20,12 +20,15 @@ class Store(Protocol):
         """Take over the candidates of a space; called once, when a Search is made."""
 
     def loaded(self, draw: Draw, *, training: bool) -> AbstractContextManager[None]:
-        """Keep the active candidates of a draw on the compute device while the block runs.
+        """Keep the candidates on the path of a draw on the compute device while the block runs.
 
         Args:
             draw: What will run. The block may be entered again inside.
             training: Their weights may change, and the optimiser's state is needed too.
         """
+
+    def lent(self, decision: int, candidate: int) -> AbstractContextManager[None]:
+        """Keep one more candidate on the compute device, to be read, while the block runs."""
 
     def sync(self) -> None:
         """Take over what has changed outside a step: weights and optimiser state that were loaded."""
@@ -67,6 +70,10 @@ class Resident:
 
     def loaded(self, draw: Draw, *, training: bool) -> AbstractContextManager[None]:
         """Do nothing: they are there already."""
+        return nullcontext()
+
+    def lent(self, decision: int, candidate: int) -> AbstractContextManager[None]:
+        """Do nothing: it is there already."""
         return nullcontext()
 
     def sync(self) -> None:

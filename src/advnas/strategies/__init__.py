@@ -1,10 +1,12 @@
 """Search strategies by name. Adding one: write its file, import it here, and give it a name below."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from advnas.arguments import did_you_mean
 from advnas.strategies.advantage import Advantage
+from advnas.strategies.contrast import Contrast
 from advnas.strategies.darts import Darts
 from advnas.strategies.enas import Enas
 from advnas.strategies.exact_advantage import ExactAdvantage
@@ -13,6 +15,7 @@ from advnas.strategies.nasp import Nasp
 from advnas.strategies.parsec import Parsec
 from advnas.strategies.proxyless import Proxyless
 from advnas.strategies.random import Random
+from advnas.strategies.ranked_random import RankedRandom
 from advnas.strategies.reinforce import Reinforce
 from advnas.strategies.snas import Snas
 from advnas.strategies.strategy import Answer, Feedback, Phase, State, Strategy
@@ -23,15 +26,19 @@ __all__ = [
     "Phase",
     "State",
     "Strategy",
+    "architecture_every",
+    "architecture_passes",
     "baselines",
     "for_task",
     "get",
     "name_of",
     "names",
     "options",
+    "takes_architecture_steps",
 ]
 
 _STRATEGIES: dict[str, type[Strategy]] = {
+    "contrast": Contrast,
     "advantage": Advantage,
     "exact_advantage": ExactAdvantage,
     "reinforce": Reinforce,
@@ -43,11 +50,12 @@ _STRATEGIES: dict[str, type[Strategy]] = {
     "snas": Snas,
     "nasp": Nasp,
     "random": Random,
+    "ranked_random": RankedRandom,
 }
 
 
 def names() -> tuple[str, ...]:
-    """All strategies: the paper's first, then its competitors, sparse before dense, and the baseline last."""
+    """All strategies: ours, the paper's, then its competitors, sparse before dense, and the baselines last."""
     return tuple(_STRATEGIES)
 
 
@@ -108,6 +116,23 @@ def options(name: str) -> dict[str, Any]:
 
 def _fields(kind: type[Strategy]) -> tuple[dataclasses.Field[Any], ...]:
     return dataclasses.fields(kind)  # type: ignore[arg-type]
+
+
+def takes_architecture_steps(strategy: Strategy) -> bool:
+    """Whether a search with this strategy takes architecture steps; see `Strategy`."""
+    # Somebody's own strategy may have the two methods alone.
+    return bool(getattr(strategy, "takes_architecture_steps", True))
+
+
+def architecture_every(strategy: Strategy) -> int:
+    """In every how-many-th turn of the loop an architecture step is due; see `Strategy`."""
+    return int(getattr(strategy, "architecture_every", 1))
+
+
+def architecture_passes(strategy: Strategy, sizes: Sequence[int]) -> float:
+    """Return the forward passes that an architecture step costs; see `Strategy`."""
+    known = getattr(strategy, "architecture_passes", None)
+    return 1.0 if known is None else float(known(sizes))
 
 
 def draws_independently(strategy: Strategy | str) -> bool:

@@ -1,5 +1,6 @@
 """AdvantageNAS: credit assignment by the approximate advantage."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -8,7 +9,7 @@ from torch import Tensor
 
 from advnas.architecture import Draw
 from advnas.distribution import Distribution
-from advnas.strategies.strategy import Feedback, Phase, State, Strategy
+from advnas.strategies.strategy import GATED, Feedback, Phase, State, Strategy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +45,10 @@ class Advantage(Strategy):
         """a ~ p_theta; in architecture steps each drawn operation stands behind a gate of 1."""
         chosen = Distribution(logits).sample(generator)
         return Draw.gated(chosen) if phase is Phase.ARCHITECTURE else Draw.bare(chosen)
+
+    def architecture_passes(self, sizes: Sequence[int]) -> float:
+        """Cost a forward pass with gates and the backward pass through them."""
+        return GATED
 
     def gradient(self, feedback: Feedback, draw: Draw, logits: Tensor, state: State) -> tuple[Tensor | None, State]:
         """A_i (a_i - mu_i) with A_i = dr/dw_i."""

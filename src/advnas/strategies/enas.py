@@ -16,14 +16,18 @@ from advnas.strategies.strategy import Feedback, Phase, State, Strategy
 class Enas(Strategy):
     """Let a recurrent controller draw the decisions one after the other.
 
-        p(a) = prod_i softmax(H_i h_i)^T a_i,    h_i = LSTM(E_{i-1} a_{i-1}, h_{i-1})
-        grad J = E[ (r - b) grad log p(a) ] + entropy_bonus grad H
+        p(a) = prod_i softmax(c tanh(H_i h_i / tau))^T a_i,    h_i = LSTM(E_{i-1} a_{i-1}, h_{i-1})
+        grad J = E[ (R - b) grad log p(a) ],    R = r + entropy_weight sum_i H(p_i)
 
     The controller has weights of its own and its own Adam; theta mirrors it: the conditional log-probabilities
     along its most likely sequence, so that the mode of theta is the controller's greedy answer.
 
-    hidden: width of the LSTM. learning_rate: of the controller's Adam. decay: step of the reward baseline.
-    entropy_bonus: reward for staying undecided.
+    hidden: width of the LSTM. learning_rate: of the controller's Adam. decay: step of the reward baseline b, a
+        moving average of R.
+    tanh_constant: c, the largest logit; None leaves c tanh(.) out. temperature: tau. Both keep the controller from
+        deciding early: of two operations the better one gets a probability of at most 1 / (1 + exp(-2 c)).
+    entropy_weight: of the entropies of the conditional distributions p_i along the draw, which are a part of the
+        reward, as in the original: they are not differentiated.
 
     Pham, Guan, Zoph, Le, Dean: Efficient neural architecture search via parameter sharing, ICML 2018.
     """
@@ -31,7 +35,15 @@ class Enas(Strategy):
     hidden: int = 64
     learning_rate: float = field(default=3.5e-4, metadata={"task": "controller_rate"})
     decay: float = 0.05
-    entropy_bonus: float = 0.0
+    tanh_constant: float | None = 2.5
+    temperature: float = 5.0
+    entropy_weight: float = 1e-4
+
+    def __post_init__(self) -> None:
+        for name in ("temperature", "tanh_constant"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ValueError(f"ENAS divides and bounds its logits: {name} must be positive, got {value}.")
 
     def init(self, logits: Tensor, zeros: Tensor, generator: torch.Generator) -> State:
         """Small uniform weights, as in the original: a nearly uniform controller."""
@@ -51,17 +63,16 @@ class Enas(Strategy):
 
     def gradient(self, feedback: Feedback, draw: Draw, logits: Tensor, state: State) -> tuple[Tensor | None, State]:
         """One Adam step of the controller; theta follows in `project`."""
-        reward = -feedback.loss
-        baseline = state.get("baseline", reward)
         controller = state["controller"].detach().requires_grad_()
         with torch.enable_grad():
             chosen = draw.weights
             _, rows = self._decode({"controller": controller}, logits, lambda row, scores: chosen[..., row, :])
             distribution = Distribution(rows)
             log_probability = (distribution.logits.masked_fill(chosen == 0, 0).sum(-1) * feedback.reached).sum(-1)
-            entropy = (distribution.entropy() * feedback.reached).sum(-1)
-            objective = (reward - baseline) * log_probability + self.entropy_bonus * entropy
-            (ascent,) = torch.autograd.grad(objective.sum(), controller)
+            entropy = (distribution.entropy().detach() * feedback.reached).sum(-1)
+            reward = self.entropy_weight * entropy - feedback.loss
+            baseline = state.get("baseline", reward)
+            (ascent,) = torch.autograd.grad(((reward - baseline) * log_probability).sum(), controller)
         baseline = baseline + self.decay * (reward - baseline)
         return None, {**self._adam(state, ascent), "baseline": baseline}
 
@@ -102,13 +113,18 @@ class Enas(Strategy):
             keep, write, show = (lane.sigmoid() for lane in lanes[:3])
             memory = keep * memory + write * lanes[3].tanh()
             hidden = show * memory.tanh()
-            scores = (part["head"][..., row, :, :] @ hidden.unsqueeze(-1)).squeeze(-1)
+            scores = self._restrained((part["head"][..., row, :, :] @ hidden.unsqueeze(-1)).squeeze(-1))
             log_probabilities = F.log_softmax(scores.masked_fill(padding[..., row, :], -torch.inf), -1)
             choice = pick(row, log_probabilities)
             inputs = (choice.unsqueeze(-2) @ part["embedding"][..., row, :, :]).squeeze(-2)
             choices.append(choice)
             rows.append(log_probabilities)
         return torch.stack(choices, -2), torch.stack(rows, -2)
+
+    def _restrained(self, scores: Tensor) -> Tensor:
+        """c tanh(scores / tau)."""
+        scores = scores / self.temperature
+        return scores if self.tanh_constant is None else self.tanh_constant * scores.tanh()
 
     def _adam(self, state: State, ascent: Tensor) -> State:
         """One step of Adam (0.9, 0.999) uphill."""

@@ -1,5 +1,6 @@
 """The exact advantage: what the reward loses when one decision's output is taken away."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -40,6 +41,10 @@ class ExactAdvantage(Strategy):
     ) -> Draw:
         """a ~ p_theta; no gates, no graph."""
         return Draw.bare(Distribution(logits).sample(generator))
+
+    def architecture_passes(self, sizes: Sequence[int]) -> float:
+        """Cost one pass, and one more per decision."""
+        return 1.0 + len(sizes)
 
     def gradient(self, feedback: Feedback, draw: Draw, logits: Tensor, state: State) -> tuple[Tensor | None, State]:
         """A_i (a_i - mu_i) with A_i = r(a) - r(s_i, 0)."""

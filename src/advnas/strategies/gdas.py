@@ -1,5 +1,6 @@
 """GDAS: a hard draw forward, the gradient of its Gumbel-softmax relaxation backward."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -8,7 +9,7 @@ from torch import Tensor
 
 from advnas.architecture import Draw
 from advnas.distribution import Distribution
-from advnas.strategies.strategy import Feedback, Phase, State, Strategy, known
+from advnas.strategies.strategy import GATED, Feedback, Phase, State, Strategy, known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +42,10 @@ class Gdas(Strategy):
         soft = (perturbed / temperature).softmax(-1)
         hard = Distribution(perturbed).mode()
         return Draw(weights=hard + (soft - soft.detach()), active=hard != 0, constants=True)
+
+    def architecture_passes(self, sizes: Sequence[int]) -> float:
+        """Cost a forward pass with gates and the backward pass through them."""
+        return GATED
 
     def gradient(self, feedback: Feedback, draw: Draw, logits: Tensor, state: State) -> tuple[Tensor | None, State]:
         """dr/da carried on to theta through the relaxation."""

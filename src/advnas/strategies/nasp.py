@@ -1,6 +1,8 @@
 """NASP: proximal iterations that keep the forward pass discrete."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import ClassVar
 
 import torch
@@ -8,7 +10,7 @@ from torch import Tensor
 
 from advnas.architecture import Draw
 from advnas.distribution import Distribution
-from advnas.strategies.strategy import Feedback, Phase, State, Strategy
+from advnas.strategies.strategy import GATED, RIVAL, Feedback, Phase, State, Strategy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +44,10 @@ class Nasp(Strategy):
         if phase is Phase.WEIGHTS:
             return Draw.bare(distribution.mode())
         return Draw(weights=distribution.mode().requires_grad_(), active=logits.isfinite())
+
+    def architecture_passes(self, sizes: Sequence[int]) -> float:
+        """Cost a pass with gates, forward and backward, and all other candidates."""
+        return GATED + RIVAL * (fmean(sizes) - 1)
 
     def gradient(self, feedback: Feedback, draw: Draw, logits: Tensor, state: State) -> tuple[Tensor | None, State]:
         """dr/da at the binary point."""

@@ -1,5 +1,6 @@
 """ProxylessNAS: two operations at a time, compared with each other."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -8,7 +9,7 @@ from torch import Tensor
 
 from advnas.architecture import Draw
 from advnas.distribution import Distribution
-from advnas.strategies.strategy import Feedback, Phase, State, Strategy
+from advnas.strategies.strategy import GATED, RIVAL, Feedback, Phase, State, Strategy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +44,10 @@ class Proxyless(Strategy):
         active = (pair != 0) & logits.isfinite()
         gates = active.to(logits.dtype) if self.both_active else _within(active, logits).sample(generator)
         return Draw(weights=gates.requires_grad_(), active=active)
+
+    def architecture_passes(self, sizes: Sequence[int]) -> float:
+        """Cost a pass with gates, forward and backward, and the second operation."""
+        return GATED + RIVAL
 
     def gradient(self, feedback: Feedback, draw: Draw, logits: Tensor, state: State) -> tuple[Tensor | None, State]:
         """The gradient of the two-way softmax; 0 outside the pair."""

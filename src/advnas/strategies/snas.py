@@ -1,7 +1,9 @@
 """SNAS: a dense mixture drawn from the concrete distribution."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import ClassVar
 
 import torch
@@ -9,7 +11,7 @@ from torch import Tensor
 
 from advnas.architecture import Draw
 from advnas.distribution import Distribution
-from advnas.strategies.strategy import Feedback, Phase, State, Strategy, known
+from advnas.strategies.strategy import GATED, Feedback, Phase, State, Strategy, known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +40,10 @@ class Snas(Strategy):
         temperature = max(self.coldest, self.hottest * (1 + math.cos(math.pi * known(progress))) / 2)
         mixture = (Distribution(logits).perturbed(generator) / temperature).softmax(-1)
         return Draw(weights=mixture, active=logits.isfinite())
+
+    def architecture_passes(self, sizes: Sequence[int]) -> float:
+        """Cost a pass with gates, forward and backward, of all candidates."""
+        return GATED * fmean(sizes)
 
     def gradient(self, feedback: Feedback, draw: Draw, logits: Tensor, state: State) -> tuple[Tensor | None, State]:
         """dr/da carried on to theta through the relaxation."""

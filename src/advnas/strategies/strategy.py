@@ -1,7 +1,7 @@
 """What a search strategy is: how a draw is made, and how theta's gradient is made from what comes back."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar, Literal
@@ -14,7 +14,12 @@ from advnas.architecture import Draw
 State = dict[str, Tensor]
 """What a strategy needs for its next step, as plain tensors, so that a checkpoint can hold it."""
 
-Answer = Literal["argmax", "process_best"]
+Answer = Literal["argmax", "process_best", "ranked"]
+
+GATED = 2.5
+"""Forward passes that a pass with gates costs, forward and backward; see docs/studies.md."""
+RIVAL = 0.9
+"""Forward passes that one more operation per decision costs, run forward only beside the gated one."""
 
 
 class Phase(Enum):
@@ -64,14 +69,20 @@ class Strategy(ABC):
     """How many operations per decision a weight step executes; None: all of them (dense)."""
     architecture_operations: ClassVar[int | None] = 1
     """The same for an architecture step."""
+    architecture_every: ClassVar[int] = 1
+    """In every how-many-th turn of the loop an architecture step is due: more than 1 where one step runs several
+    architectures on its minibatch, so that a search costs what it costs with other strategies."""
     independent_draws: ClassVar[bool] = False
     """Whether several processes may each learn from a draw of their own: the mean of their gradients is the
     gradient, the mean of their next states the next state, and `project` does not look at the draw. Otherwise all
     processes run the same draw."""
     answer: ClassVar[Answer] = "argmax"
-    """Which architecture is the result of a search: the most likely one, or the drawn one with the lowest loss."""
+    """Which architecture is the result of a search: the most likely one, the drawn one with the lowest loss, or the
+    best of many that are ranked by the shared weights when the search is over."""
     learns: ClassVar[bool] = True
     """False for a baseline, whose theta never moves."""
+    takes_architecture_steps: ClassVar[bool] = True
+    """Whether a search takes architecture steps at all."""
 
     def init(self, logits: Tensor, zeros: Tensor, generator: torch.Generator) -> State:
         """Return the first state; empty by default. zeros: bool [decisions, candidates], the zero operations."""
@@ -92,6 +103,16 @@ class Strategy(ABC):
 
         None: nothing yet, theta stays untouched in this step.
         """
+
+    def architecture_passes(self, sizes: Sequence[int]) -> float:
+        """Return what an architecture step costs, in forward passes of one architecture over one minibatch.
+
+        1 by default. A baseline that ranks is given as many passes as the dearest strategy it is compared with.
+
+        Args:
+            sizes: how many candidates each decision has.
+        """
+        return 1.0
 
     def project(self, before: Tensor, after: Tensor, draw: Draw, state: State) -> Tensor:
         """Return where theta ends after the optimiser has moved it from `before` to `after`; there, by default."""

@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -24,10 +24,14 @@ _APPEARANCE = 10.0  # seconds that a shared folder may take to show what another
 
 @dataclass(frozen=True)
 class Job:
-    """One piece of work: the warm-up of a seed (strategy None), or the search of a strategy."""
+    """One piece of work: the warm-up of a seed (strategy None), or the search of a strategy.
+
+    compared: all strategies of the study, whose cost decides what a baseline may spend.
+    """
 
     strategy: str | None
     seed: int
+    compared: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def name(self) -> str:
@@ -49,7 +53,7 @@ class Job:
         if self.strategy is None:
             run_warmup(study, self.seed, folder)
         else:
-            run_search(study, self.strategy, self.seed, folder)
+            run_search(study, self.strategy, self.seed, folder, self.compared)
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,7 @@ def plan(study: Study, names: Sequence[str], seeds: Sequence[int]) -> list[Job]:
     """All jobs, seed by seed, so that a study that is cut short has whole seeds; warm-ups first."""
     shared = study.length.warmup > 0 and any(shares_warmup(name) for name in names)
     warmups = [Job(None, seed) for seed in seeds] if shared else []
-    return warmups + [Job(name, seed) for seed in seeds for name in names]
+    return warmups + [Job(name, seed, tuple(names)) for seed in seeds for name in names]
 
 
 def execute(

@@ -57,7 +57,7 @@ def claim_folder(folder: Path, study: Study) -> None:
     """Make a folder the study's own: write `study.json`, or refuse if another study has left its own there."""
     path = folder / "study.json"
     if not path.exists():
-        about = {"experiment": study.name, "title": study.title, "retrains": study.retrains}
+        about = {"experiment": study.name, "title": study.title, "table": study.table}
         write_atomically(path, json.dumps(about | {"settings": asdict(study.settings)}, indent=1) + "\n")
         return
     found, saved = _read(path, type(study.settings))

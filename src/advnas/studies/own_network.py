@@ -25,7 +25,7 @@ from advnas.retrain import Recipe, retrain
 from advnas.search import Draws, Length, Replayed, Search, batches_in
 from advnas.search.device import Device
 from advnas.strategies import Answer
-from advnas.studies.study import Found
+from advnas.studies.study import Taken
 from advnas.task import Task, mean_over
 
 MakeSearch = Callable[..., tuple[Search, Task]]
@@ -70,7 +70,7 @@ class OwnNetworkStudy:
     settings: OwnNetworkSettings
 
     name: ClassVar[str] = "search"
-    retrains: ClassVar[bool] = True
+    table: ClassVar[None] = None
 
     @cached_property
     def length(self) -> Length:
@@ -86,7 +86,7 @@ class OwnNetworkStudy:
         """What the settings do not say, in words."""
         return {
             "turns": str(self.length),
-            "answer": f"the argmax; for {', '.join(strategies.baselines())} the process best",
+            "answer": _answers(),
             "retraining": "from scratch; the epoch with the lowest loss on the validation data is judged",
         }
 
@@ -117,9 +117,9 @@ class OwnNetworkStudy:
         metric = None if task.metric is None else partial(_metric_of_argmax, self._placed(task.metric))
         return Replayed.of(placed, seed, (group.rank, group.size), metric)
 
-    def evaluate(self, strategy: str, seed: int, search: Search, folder: Path) -> dict[str, Any]:
+    def evaluate(self, answer: Taken, seed: int, search: Search, folder: Path) -> dict[str, Any]:
         """Retrain the answer from scratch and judge it; the weights of both stay in the folder, to be exported."""
-        by, architecture = Found.by(search).taken(self.answer_of(strategy))
+        by, architecture = answer
         save_state(folder / "searched.pt", search.model.state_dict())
         return {"by": by, **self.retrain(seed, architecture, folder)}
 
@@ -202,6 +202,13 @@ class OwnNetworkStudy:
                 "`return advnas.Search(model, strategy, seed=seed), advnas.Task(training, validation, loss)`."
             )
         return made
+
+
+def _answers() -> str:
+    """Which architecture is whose result, in words."""
+    kinds = {name: strategies.strategy_type(name).answer.replace("_", " ") for name in strategies.names()}
+    others = [f"for {name} the {kind} one" for name, kind in kinds.items() if kind != "argmax"]
+    return "; ".join(["the argmax", *others])
 
 
 def _metric_of_argmax(metric: Callable[[nn.Module, Any], float], search: Search, batch: Any) -> float:

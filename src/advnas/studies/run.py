@@ -1,6 +1,6 @@
 """One run of a study: a search that leaves records, checkpoints and a result, and can be killed at any time."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from advnas.records.restoring import check_form
 from advnas.search import Minibatches, NonFiniteLoss, Recorder, Search, SearchRun, advance
 from advnas.search import run_search as take_all_turns
 from advnas.search.plan import saved_bytes
-from advnas.studies.study import Study
+from advnas.studies.cost import Ranking, passes_of, rank
+from advnas.studies.study import Found, Study, Taken
 
 _MEMORY_DRAWS = 4
 
@@ -54,25 +55,35 @@ def run_warmup(study: Study, seed: int, folder: Path) -> None:
         recorder.finish({"seed": seed, "seconds": seconds})
 
 
-def run_search(study: Study, strategy: str, seed: int, folder: Path) -> None:
+def run_search(study: Study, strategy: str, seed: int, folder: Path, compared: Sequence[str] = ()) -> None:
     """Search from the end of the warm-up on; leaves `result.json` when it is done, and does nothing if it was.
 
     Several processes may do it together: all take every step, rank 0 writes and judges what was found.
+
+    Args:
+        study: what is searched.
+        strategy: its name.
+        seed: of the run.
+        folder: of the study.
+        compared: the strategies of the study, whose cost decides what a baseline may spend.
     """
     own, group = run_folder(folder, strategy, seed), current()
     if group.any((own / "result.json").exists()):
         return
     run = SearchRun(*study.begin(strategy, seed), study.length)
     learns = strategies.strategy_type(strategy).learns
-    asked = run.asked() | {"strategy": strategy, "answer": study.answer_of(strategy), "learns": learns}
+    answer = study.answer_of(strategy)
+    asked = run.asked() | {"strategy": strategy, "answer": answer, "learns": learns}
     starts_warm = shares_warmup(strategy) and study.length.warmup and not any(own.glob("checkpoint-*.json"))
     warmup_seconds = _begin_warm(run, warmup_file(folder, seed)) if starts_warm else 0.0
     with Recorder(own, run, asked=asked, resume=True, group=group) as recorder:
         recorder.warmup_seconds = recorder.warmup_seconds or warmup_seconds
         group.count_anew()
         take_all_turns(run, recorder=recorder)
-        result = _result(run, recorder) | {"strategy": strategy}
-        group.on_rank_zero(partial(_finish, study, run.search, run.data, recorder, result))
+        ranking = rank(run, recorder, compared) if answer == "ranked" else None
+        taken = Found.by(run.search, None if ranking is None else ranking.architecture).taken(answer)
+        result = _result(run, recorder, ranking) | {"strategy": strategy}
+        group.on_rank_zero(partial(_finish, study, run, recorder, taken, result))
 
 
 def _begin_warm(run: SearchRun, path: Path) -> float:
@@ -90,16 +101,17 @@ def _begin_warm(run: SearchRun, path: Path) -> float:
     return seconds
 
 
-def _result(run: SearchRun, recorder: Recorder) -> dict[str, Any]:
+def _result(run: SearchRun, recorder: Recorder, ranking: Ranking | None) -> dict[str, Any]:
     """What is known at the end of a search."""
     times = {"seconds": recorder.seconds, "warmup_seconds": recorder.warmup_seconds}
-    return run.result() | times | _traffic(run.search)
+    ranked = {} if ranking is None else {"ranked": ranking.to_json()}
+    return run.result() | ranked | {"passes": passes_of(run.search, ranking)} | times | _traffic(run.search)
 
 
-def _finish(study: Study, search: Search, data: Minibatches, recorder: Recorder, result: Mapping[str, Any]) -> None:
+def _finish(study: Study, run: SearchRun, recorder: Recorder, answer: Taken, result: Mapping[str, Any]) -> None:
     """Judge the answer, and write the result."""
-    evaluation = study.evaluate(result["strategy"], result["seed"], search, recorder.folder / "evaluation")
-    memory = _memory(search, data)  # last: its steps change the search
+    evaluation = study.evaluate(answer, result["seed"], run.search, recorder.folder / "evaluation")
+    memory = _memory(run.search, run.data)  # last: its steps change the search
     recorder.finish({**result, "saved_bytes": memory, "evaluation": evaluation, "provenance": provenance()})
 
 
@@ -142,8 +154,9 @@ def _read_result(path: Path) -> dict[str, Any]:
     result = parse_json(path.read_bytes(), str(path))
     found: dict[str, Any] = {"architecture": {}, "loss": 0.0}
     example = {"strategy": "", "seed": 0, "argmax": {}, "process_best": None, "seconds": 0.0}
+    whole = {**example, "process_best": found, "evaluation": {}, "ranked": found}
     try:
-        check_form(result, [example, {**example, "process_best": found, "evaluation": {}}], "it")
+        check_form(result, [example, whole], "it")
     except ValueError as error:
         raise ValueError(f"{path} is no result of a run: {error}. Remove it, and run the study again.") from error
     return result

@@ -11,22 +11,27 @@ from advnas.strategies import Answer
 
 @dataclass(frozen=True)
 class Found:
-    """The two answers of a search."""
+    """The answers of a search; `ranked` is None where nothing was ranked."""
 
     argmax: Architecture
     process_best: Architecture | None
+    ranked: Architecture | None = None
 
     @classmethod
-    def by(cls, search: Search) -> Self:
+    def by(cls, search: Search, ranked: Architecture | None = None) -> Self:
         """What a search has found so far."""
         best = search.process_best
-        return cls(search.argmax(), None if best is None else best.architecture)
+        return cls(search.argmax(), None if best is None else best.architecture, ranked)
 
-    def taken(self, by: Answer) -> tuple[str, Architecture]:
-        """How the answer was taken, and the answer; the argmax where no process best is known."""
-        if by == "process_best" and self.process_best is not None:
-            return "process best", self.process_best
-        return "argmax", self.argmax
+    def taken(self, by: Answer) -> "Taken":
+        """How the answer was taken, and the answer; the argmax where no other is known."""
+        others = {"process_best": ("process best", self.process_best), "ranked": ("ranked", self.ranked)}
+        name, architecture = others.get(by, ("argmax", None))
+        return ("argmax", self.argmax) if architecture is None else (name, architecture)
+
+
+Taken = tuple[str, Architecture]
+"""How the answer of a search was taken, such as "process best", and the answer."""
 
 
 class Study(Protocol):
@@ -41,8 +46,8 @@ class Study(Protocol):
         """What is searched, for people."""
 
     @property
-    def retrains(self) -> bool:
-        """Whether answers are judged by retraining them; otherwise a table knows what they are worth."""
+    def table(self) -> str | None:
+        """Which of `advnas.tables.TABLES` knows what answers are worth; None: they are retrained."""
 
     @property
     def settings(self) -> Any:
@@ -62,10 +67,10 @@ class Study(Protocol):
         """Make a search at its very beginning and its data; the data are the same for all strategies of a seed."""
 
     def answer_of(self, strategy: str) -> Answer:
-        """Say which architecture is a strategy's result: the most likely one, or the best one that was drawn."""
+        """Say which architecture is a strategy's result; see `Strategy.answer`."""
 
-    def evaluate(self, strategy: str, seed: int, search: Search, folder: Path) -> dict[str, Any]:
-        """What a search that is over has found is worth, where that takes more than a look into a table.
+    def evaluate(self, answer: Taken, seed: int, search: Search, folder: Path) -> dict[str, Any]:
+        """What the answer of a search that is over is worth, where that takes more than a look into a table.
 
         folder: for checkpoints, and for what is to be kept beyond the numbers.
         """

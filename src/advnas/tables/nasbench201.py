@@ -6,7 +6,6 @@ the benchmark, which trained each of them; merging them is not the business of t
 
 import gzip
 import itertools
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from advnas.arguments import did_you_mean
 from advnas.records.files import write_atomically
+from advnas.tables import reading
 
 if TYPE_CHECKING:
     from advnas.architecture import Architecture
@@ -91,8 +91,9 @@ class Table:
     values: NDArray[np.float64]
 
     def __post_init__(self) -> None:
-        _check_cells(self.cells, self._rows)
-        _check_values(self.cells, self.values)
+        reading.check_known(self.cells, _known_cells(), _operations)
+        reading.check_names(self._rows, self.cells, all_cells(), "cell")
+        reading.check_values(self.cells, self.values, list(DECIMALS), "cell")
         self.values.setflags(write=False)
 
     def entry(self, cell: str | Mapping[str, str]) -> Entry:
@@ -113,13 +114,11 @@ class Table:
 
     def rank(self, cell: str | Mapping[str, str], dataset: str = "cifar10", split: str = "test") -> int:
         """1 for the best; cells with the same accuracy share the best of their ranks."""
-        better = self._accuracies(dataset, split) > self.accuracy(cell, dataset, split)
-        return 1 + int(np.count_nonzero(better))
+        return reading.rank(self._accuracies(dataset, split), self._row(cell))
 
     def percentile(self, cell: str | Mapping[str, str], dataset: str = "cifar10", split: str = "test") -> float:
         """Percent of all cells that are strictly worse."""
-        worse = self._accuracies(dataset, split) < self.accuracy(cell, dataset, split)
-        return 100 * int(np.count_nonzero(worse)) / len(self.cells)
+        return reading.percentile(self._accuracies(dataset, split), self._row(cell))
 
     def best(self, dataset: str = "cifar10", split: str = "test") -> Entry:
         """The cell of highest accuracy, the first in the table if there are several."""
@@ -127,7 +126,7 @@ class Table:
 
     def regret(self, cell: str | Mapping[str, str], dataset: str = "cifar10", split: str = "test") -> float:
         """Percentage points between the best cell and this one."""
-        return float(self._accuracies(dataset, split).max()) - self.accuracy(cell, dataset, split)
+        return reading.regret(self._accuracies(dataset, split), self._row(cell))
 
     def save(self, path: Path) -> None:
         """Write the table as CSV, gzipped if the name ends in .gz; whole or not at all, always the same bytes."""
@@ -168,27 +167,16 @@ class Table:
 
 def find(folder: Path) -> Path:
     """The table's file in a folder of data."""
-    for name in _FILES:
-        if (folder / name).is_file():
-            return folder / name
-    raise FileNotFoundError(
-        f"There is no {' or '.join(_FILES)} in {folder}. Name the folder that has one, or make one from the "
-        f"official files: advnas.tables.nasbench201_import.import_nats(folder).save(Path({_FILES[0]!r}))."
-    )
+    official = f"advnas.tables.nasbench201_import.import_nats(folder).save(Path({_FILES[0]!r}))"
+    return reading.find_file(folder, _FILES, f"make one from the official files: {official}")
 
 
 def load(path: Path) -> Table:
     """Read the table from a .csv or .csv.gz file."""
-    lines = _read(path).splitlines()
-    if lines[:1] != [_HEADER]:
-        begin = lines[0][:120] if lines else ""
-        raise ValueError(f"{path} begins with {begin!r}; a NAS-Bench-201 table begins with {_HEADER!r}.")
     try:
-        rows = [_parse_line(line, number) for number, line in enumerate(lines[1:], start=2)]
-        values = np.array([numbers for _, numbers in rows], dtype=np.float64)
-        return Table(tuple(cell for cell, _ in rows), values)
+        return Table(*reading.read_rows(path, list(DECIMALS), "NAS-Bench-201"))
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise reading.told_of(path, error) from error
 
 
 def query(table: Table, cell: str | Mapping[str, str], dataset: str | None = None) -> dict[str, Any]:
@@ -279,59 +267,6 @@ def _check_operation(operation: str, edge: str) -> None:
 @cache
 def _known_cells() -> frozenset[str]:
     return frozenset(all_cells())
-
-
-def _check_cells(cells: tuple[str, ...], rows: Mapping[str, int]) -> None:
-    for cell in cells:
-        if cell not in _known_cells():
-            _operations(cell)  # says what is wrong with it
-    if len(rows) != len(cells):
-        again = next(cell for row, cell in enumerate(cells) if rows[cell] != row)
-        raise ValueError(f"the cell {again} occurs {cells.count(again)} times; every cell has one row.")
-    missing = [cell for cell in all_cells() if cell not in rows]
-    if missing:
-        raise ValueError(
-            f"{len(missing):,} of the {len(all_cells()):,} cells are missing, the first is {missing[0]}. "
-            "Get the whole table again."
-        )
-
-
-def _check_values(cells: tuple[str, ...], values: NDArray[np.float64]) -> None:
-    shape = (len(cells), len(DECIMALS))
-    if values.shape != shape:
-        raise ValueError(f"values of shape {values.shape} do not fit the cells and columns, which make {shape}.")
-    holes = np.argwhere(~np.isfinite(values))
-    if len(holes):
-        row, column = holes[0]
-        raise ValueError(
-            f"the cell {cells[row]} has {values[row, column]} for {list(DECIMALS)[column]}, where a number belongs."
-        )
-
-
-def _read(path: Path) -> str:
-    content = path.read_bytes()
-    try:
-        return (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"{path} is not a whole gzip file ({error}). Get it again.") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{path} is not text ({error}). A gzipped table must have a name that ends in .gz."
-        ) from error
-
-
-def _parse_line(line: str, number: int) -> tuple[str, list[float]]:
-    cell, *fields = line.split(",")
-    if len(fields) != len(DECIMALS):
-        raise ValueError(f"line {number} does not have {len(DECIMALS) + 1} fields: {line[:120]!r}.")
-    return cell, [_parse_number(text, number) for text in fields]
-
-
-def _parse_number(text: str, line: int) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"line {line} has {text!r} where a number belongs.") from None
 
 
 def _format(row: Sequence[float]) -> str:

@@ -8,6 +8,7 @@ import time
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 from urllib.error import HTTPError, URLError
@@ -23,7 +24,7 @@ _TIMEOUT = 30.0
 _PAUSES = (0.5, 1.0, 2.0)  # seconds before another attempt
 _DROPPED = (URLError, ConnectionError, TimeoutError, http.client.HTTPException, ssl.SSLError)
 _WORTH_ANOTHER_ATTEMPT = {408, 416, 429}  # of the answers that put the blame on us
-_NASBENCH201_CELLS = 15_625
+_ROWS = {"nasbench201": 15_625, "nasbench_macro": 6_561}  # of the tables of known results
 _PENN_TREEBANK_TOKENS = {"train.txt": 929_589, "valid.txt": 73_760, "test.txt": 82_430}
 
 
@@ -172,20 +173,20 @@ def _check_cifar_split(folder: Path) -> Path:
     return path
 
 
-def _check_nasbench201(folder: Path) -> Path:
-    places = [folder / "nasbench201.csv.gz", folder / "nasbench201.csv"]
+def _check_table(name: str, folder: Path) -> Path:
+    places = [folder / f"{name}.csv.gz", folder / f"{name}.csv"]
     path = next((place for place in places if place.is_file()), None)
     if path is None:
-        raise FileNotFoundError(f"No NAS-Bench-201 table. Put it at {places[0]} or {places[1]}.")
+        raise FileNotFoundError(f"No table {name}. Put it at {places[0]} or {places[1]}.")
     try:
         content = path.read_bytes()
         header, *rows = (gzip.decompress(content) if path.suffix == ".gz" else content).decode().splitlines()
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise ValueError(f"{path} cannot be read ({error}). Replace it.") from error
     whole = [row for row in rows if row.count(",") == header.count(",")]
-    if not header.startswith("arch,") or not len(rows) == len(whole) == _NASBENCH201_CELLS:
+    if not header.startswith("arch,") or not len(rows) == len(whole) == _ROWS[name]:
         raise ValueError(
-            f"{path} must have a first line 'arch,...' and {_NASBENCH201_CELLS:,} rows as long as it, got "
+            f"{path} must have a first line 'arch,...' and {_ROWS[name]:,} rows as long as it, got "
             f"{header[:40]!r} and {len(whole):,}. Replace it."
         )
     return path
@@ -207,6 +208,6 @@ def _check_penn_treebank(folder: Path) -> Path:
 CHECKS: dict[str, Callable[[Path], Path]] = {
     "cifar10": cifar10.check,
     "cifar-split": _check_cifar_split,
-    "nasbench201": _check_nasbench201,
+    **{name: partial(_check_table, name) for name in _ROWS},
     "ptb": _check_penn_treebank,
 }

@@ -13,21 +13,23 @@ from advnas.randomness import generator
 MEAN = torch.tensor([125.3, 123.0, 113.9]).view(3, 1, 1)
 STD = torch.tensor([63.0, 62.1, 66.7]).view(3, 1, 1)
 IMAGE = (3, 32, 32)
-_PADDING = 4
+_BORDER = 8  # one part in so many of the image: 4 pixels of 32, 2 of 16
+_AT_ONCE = 1000  # images as float32 numbers
 _ORDER, _AUGMENT = 2, 3  # set these streams apart from the others of the same seed
 
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """Labelled images: pixels uint8 [n, 3, 32, 32], labels int64 [n]."""
+    """Labelled images: pixels uint8 [n, 3, side, side], labels int64 [n]."""
 
     pixels: Tensor
     labels: Tensor
 
     def __post_init__(self) -> None:
         pixels, labels = self.pixels, self.labels
-        if pixels.dtype != torch.uint8 or pixels.shape[1:] != IMAGE:
-            raise ValueError(f"pixels must be uint8 [n, 3, 32, 32], got {pixels.dtype} {list(pixels.shape)}.")
+        side = pixels.shape[-1]
+        if pixels.dtype != torch.uint8 or pixels.dim() != 4 or pixels.shape[1:] != (3, side, side):
+            raise ValueError(f"pixels must be uint8 [n, 3, side, side], got {pixels.dtype} {list(pixels.shape)}.")
         if labels.dtype != torch.int64 or labels.shape != pixels.shape[:1]:
             raise ValueError(
                 f"labels must be int64 [{len(pixels)}], one an image, got {labels.dtype} {list(labels.shape)}."
@@ -35,6 +37,11 @@ class Images:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def halved(self) -> "Images":
+        """The same images at half the resolution: averages of 2 x 2 pixels, rounded."""
+        means = (F.avg_pool2d(part.float(), 2).round_().byte() for part in torch.split(self.pixels, _AT_ONCE))
+        return Images(torch.cat(list(means)), self.labels)
 
 
 class ImageStream:
@@ -45,7 +52,7 @@ class ImageStream:
     Give the streams of a search that should not move together different seeds.
 
     images, indices: the images this stream draws from are images.pixels[indices]; indices int64 [n].
-    augment: flip each image with probability 1/2, and shift it by up to 4 pixels.
+    augment: flip each image with probability 1/2, and shift it by up to an eighth of its side.
     """
 
     def __init__(self, images: Images, indices: Tensor, *, batch: int, seed: int, augment: bool = True) -> None:
@@ -66,8 +73,8 @@ class ImageStream:
         return (self.batch(step) for step in range(len(self)))
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
-        """Minibatch number `step`, counted from 0 across epochs: x float32 [batch, 3, 32, 32] in channels_last
-        and y int64 [batch].
+        """Minibatch number `step`, counted from 0 across epochs: x float32 [batch, 3, side, side] in
+        channels_last and y int64 [batch].
         """
         if step < 0:
             raise ValueError(f"step counts minibatches from 0 across epochs, got {step}.")
@@ -86,21 +93,24 @@ class ImageStream:
 
 
 def augment(pixels: Tensor, randomness: torch.Generator) -> Tensor:
-    """Flip each image with probability 1/2, then shift it by up to 4 pixels: [n, 3, 32, 32] to the same.
+    """Flip each image with probability 1/2, then shift it by up to an eighth: [n, 3, side, side] to the same.
 
     What the shift uncovers is black, as in torchvision's RandomCrop(32, padding=4) before the normalisation.
     """
     count, side = len(pixels), pixels.shape[-1]
+    border = side // _BORDER
     flip = torch.rand(count, generator=randomness) < 0.5
-    top, left = torch.randint(2 * _PADDING + 1, (2, count), generator=randomness)
+    top, left = torch.randint(2 * border + 1, (2, count), generator=randomness)
     flipped = torch.where(flip.view(-1, 1, 1, 1), pixels.flip(-1), pixels)
-    padded = F.pad(flipped, [_PADDING] * 4)
-    windows = padded.unfold(2, side, 1).unfold(3, side, 1)  # a view of all crops [n, 3, 9, 9, 32, 32]
+    padded = F.pad(flipped, [border] * 4)
+    windows = padded.unfold(2, side, 1).unfold(
+        3, side, 1
+    )  # a view of all crops: [n, 3, 9, 9, 32, 32] where side is 32
     return windows[torch.arange(count), :, top, left]
 
 
 def normalise(pixels: Tensor) -> Tensor:
-    """uint8 [n, 3, 32, 32] to float32 [n, 3, 32, 32] in channels_last, of mean 0 and variance 1 over CIFAR-10."""
+    """uint8 [n, 3, side, side] to float32 in channels_last; of mean 0 and variance 1 over CIFAR-10, side 32."""
     # Planes first, layout last: arithmetic with one constant a plane takes a third of the time.
     return pixels.float().sub_(MEAN).div_(STD).contiguous(memory_format=torch.channels_last)
 

@@ -2,22 +2,26 @@
 
 space = SearchSpace(model.double())
 problem = Enumeration(random_logits(space.sizes, generator), network_objective(space, loss_of))
-problem.gradient                                                  # grad_theta J, exactly
-problem.moments(problem.estimates(Advantage(zero_rule=False)))    # mean and variance of an estimator of it
+problem.gradient                                   # grad_theta J, exactly
+problem.estimates(Contrast()).mean                 # what an estimator of it gives on average; also its variance
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import permutations, product
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from advnas import strategies
 from advnas.architecture import Draw
 from advnas.distribution import Distribution
 from advnas.space import SearchSpace
 from advnas.strategies import Feedback, Phase, State, Strategy
+from advnas.strategies.proxyless import Proxyless
 
 Objective = Callable[[Draw], tuple[Tensor, Tensor]]
 """Runs one draw: its loss (a scalar), and which decisions it came to (bool [decisions])."""
@@ -73,19 +77,96 @@ def every_architecture(sizes: Sequence[int]) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Moments:
-    """Mean and spread of a gradient estimator under a ~ p_theta.
+class Estimates:
+    """A gradient estimator in full: its value for everything that one step may draw.
 
-    mean: E[delta], [decisions, candidates]. second_moment: E|delta_i|^2, [decisions].
+    values: delta, [draws, decisions, candidates]. probabilities: of the draws, [draws].
     """
 
-    mean: Tensor
-    second_moment: Tensor
+    values: Tensor
+    probabilities: Tensor
+
+    @cached_property
+    def mean(self) -> Tensor:
+        """E[delta], [decisions, candidates]."""
+        return torch.einsum("a,aij->ij", self.probabilities, self.values)
+
+    @property
+    def second_moment(self) -> Tensor:
+        """E|delta_i|^2, [decisions]."""
+        return torch.einsum("a,aij->i", self.probabilities, self.values.square())
 
     @property
     def variance(self) -> Tensor:
         """Var[delta_i] = E|delta_i|^2 - |E[delta_i]|^2, [decisions]."""
         return self.second_moment - self.mean.square().sum(-1)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one step may draw at one decision.
+
+    chosen: one-hot [candidates]. rivals: how much each rival counts, [candidates].
+    """
+
+    probability: float
+    chosen: Tensor
+    rivals: Tensor
+
+
+Outcomes = Callable[[list[float], int], Iterator[Outcome]]
+"""All outcomes at one decision, from the probabilities of its operations and the width to pad them to."""
+
+
+def single_operations(mu: list[float], width: int) -> Iterator[Outcome]:
+    """One operation a ~ p_theta."""
+    operations = torch.eye(width, dtype=torch.float64)
+    for probability, chosen in zip(mu, operations, strict=False):  # what is left of them is padding
+        yield Outcome(probability, chosen, torch.zeros_like(chosen))
+
+
+def ordered_rivals(count: int) -> Outcomes:
+    """a ~ p_theta and `count` rivals ~ p(. | not a), one after the other without replacement; as in `contrast`.
+
+    Each rival counts by its probability p(b | not a), and the last one for all that were not drawn.
+    """
+
+    def outcomes(mu: list[float], width: int) -> Iterator[Outcome]:
+        for alone in single_operations(mu, width):
+            chosen = int(alone.chosen.argmax())
+            others = [operation for operation in range(len(mu)) if operation != chosen]
+            orders = permutations(others, count) if count < len(others) else [tuple(others)]
+            for order in orders:
+                chance, shares = _chance(order, others, mu), _shares(order, others, mu, width)
+                yield Outcome(mu[chosen] * chance, alone.chosen, shares)
+
+    return outcomes
+
+
+def _chance(order: tuple[int, ...], others: list[int], mu: list[float]) -> float:
+    """The probability of this order of rivals; 1 if they are all others, since no order matters then."""
+    if len(order) == len(others):
+        return 1.0
+    left = [sum(mu[other] for other in others if other not in order[:drawn]) for drawn in range(len(order))]
+    return math.prod(mu[rival] / rest for rival, rest in zip(order, left, strict=True))
+
+
+def _shares(order: tuple[int, ...], others: list[int], mu: list[float], width: int) -> Tensor:
+    """How much each rival counts."""
+    total = sum(mu[other] for other in others)
+    shares = torch.zeros(width, dtype=torch.float64)
+    for rival in order:
+        shares[rival] = mu[rival] / total
+    shares[list(order[-1:])] += 1 - shares.sum()
+    return shares
+
+
+def active_pairs(mu: list[float], width: int) -> Iterator[Outcome]:
+    """Two operations ~ p_theta without replacement, one of them active; as in `proxyless`."""
+    for pair in ordered_rivals(1)(mu, width):
+        j, k = mu[int(pair.chosen.argmax())], mu[int(pair.rivals.argmax())]
+        together = j * k * (1 / (1 - j) + 1 / (1 - k)) * j / (j + k) if len(mu) > 1 else 1.0
+        yield Outcome(together, pair.chosen, pair.rivals)
 
 
 @dataclass(frozen=True)
@@ -133,39 +214,80 @@ class Enumeration:
         (gradient,) = torch.autograd.grad(self.expected_reward(logits), logits)
         return gradient
 
-    def estimates(self, strategy: Strategy, state: State | None = None) -> Tensor:
-        """What the strategy makes of every single architecture: [architectures, decisions, candidates].
+    def estimates(self, strategy: Strategy, state: State | None = None) -> Estimates:
+        """What the strategy makes of everything that it may draw.
 
-        For strategies that draw one operation a decision from p_theta and answer each draw by itself. The
-        state is the same for all of them, e.g. {"baseline": torch.tensor(0.0)} for REINFORCE; by default the
-        first state of a search without zero operations. Decisions off the drawn path get 0, as in a search.
+        For strategies that answer each draw by itself and run one operation per decision (one draw per
+        architecture, in the order of `architectures`), rivals behind gates of 0 (`contrast`) or the pairs of
+        `proxyless`. The state is the same for all draws, e.g. {"baseline": torch.tensor(0.0)} for REINFORCE; by
+        default the first state of a search without zero operations. Decisions off the drawn path get 0, as in a
+        search.
+
+        Args:
+            strategy: what draws and estimates.
+            state: what it remembers.
+
+        Raises:
+            ValueError: it runs several operations at once, or gives no gradient for a single draw.
         """
+        if strategies.architecture_every(strategy) > 1:
+            raise ValueError(
+                f"{strategy} answers several draws together, so a sum over architectures is not its mean."
+            )
         generator = torch.Generator()
         if state is None:
             state = strategy.init(self.logits, torch.zeros_like(self.logits, dtype=torch.bool), generator)
         sample = strategy.draw(self.logits, state, Phase.ARCHITECTURE, 0.0, generator)
-        if sample.constants or not (sample.one_hot and (sample.active.sum(-1) == 1).all()):
-            raise ValueError(
-                f"{strategy} does not run one operation a decision, so a sum over architectures is not its mean."
-            )
-        make = Draw.gated if sample.weights.requires_grad else Draw.bare
-        return torch.stack([self._estimate(strategy, make(chosen), state) for chosen in self.architectures])
+        joint = list(self._outcomes(_outcomes_of(strategy, sample)))
+        run = self._runner(gated=sample.weights.requires_grad)
+        values = torch.stack([self._estimate(strategy, each, state, run(each.chosen)) for each in joint])
+        return Estimates(values, torch.tensor([each.probability for each in joint], dtype=torch.float64))
 
-    def _estimate(self, strategy: Strategy, draw: Draw, state: State) -> Tensor:
-        seen = feedback(self.objective, draw)
+    def _runner(self, *, gated: bool) -> Callable[[Tensor], Feedback]:
+        """Run every architecture once, with all its rivals, since a gate of 0 changes no other gate's slope."""
+        found: dict[bytes, Feedback] = {}
+
+        def run(chosen: Tensor) -> Feedback:
+            key = chosen.numpy().tobytes()
+            if key not in found:
+                rivals = (1 - chosen) * self.logits.isfinite()
+                draw = Draw.contrasted(chosen, rivals) if gated else Draw.bare(chosen)
+                found[key] = feedback(self.objective, draw)
+            return found[key]
+
+        return run
+
+    def _outcomes(self, outcomes: Outcomes) -> Iterator[Outcome]:
+        """The outcomes at all decisions together: chosen and rivals are [decisions, candidates]."""
+        rows = [row[row.isfinite()].softmax(-1).tolist() for row in self.logits]
+        for joint in product(*(list(outcomes(row, self.logits.shape[-1])) for row in rows)):
+            probability = math.prod(each.probability for each in joint)
+            chosen = torch.stack([each.chosen for each in joint])
+            yield Outcome(probability, chosen, torch.stack([each.rivals for each in joint]))
+
+    def _estimate(self, strategy: Strategy, outcome: Outcome, state: State, seen: Feedback) -> Tensor:
+        draw = Draw.contrasted(outcome.chosen, outcome.rivals)
         with torch.no_grad():
             gradient, _ = strategy.gradient(seen, draw, self.logits, state)
         if gradient is None:
             raise ValueError(f"{strategy} gave no gradient for a single draw, so its mean cannot be summed up.")
         return gradient * seen.reached.unsqueeze(-1)
 
-    def moments(self, estimates: Tensor) -> Moments:
-        """The exact mean and second moment of estimates [architectures, decisions, candidates]."""
-        probabilities = self.probabilities()
-        return Moments(
-            mean=torch.einsum("a,aij->ij", probabilities, estimates),
-            second_moment=torch.einsum("a,aij->i", probabilities, estimates.square()),
-        )
+
+def _outcomes_of(strategy: Strategy, sample: Draw) -> Outcomes:
+    """How the strategy draws at every decision, told by one of its draws."""
+    active = int(sample.active.sum(-1).max())
+    if sample.one_hot and not sample.constants:
+        if isinstance(strategy, Proxyless):
+            return active_pairs
+        if sample.shares is not None:
+            return ordered_rivals(active - 1)
+        if active == 1:
+            return single_operations
+    raise ValueError(
+        f"{strategy} does not run one operation per decision, with or without rivals behind gates of 0, so a sum "
+        "over architectures is not its mean. Estimate it from samples."
+    )
 
 
 def feedback(objective: Objective, draw: Draw) -> Feedback:

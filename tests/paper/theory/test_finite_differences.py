@@ -70,9 +70,29 @@ def test_reinforce_follows_the_log_probability(seed):
     assert_close(gradient, (-seen.loss + 0.4) * slope, rtol=1e-5)
 
 
-def test_parsec_follows_the_weighted_log_probability_of_its_draws():
+def test_parsec_follows_the_weighted_log_probability_of_the_draws_of_one_minibatch():
+    strategy, run = get("parsec", samples=4, examples=8), []
+
+    def objective(draw):
+        run.append(draw.weights)
+        return OBJECTIVE(draw)
+
+    draw = Draw.bare(every_architecture(SPACE.sizes)[0])
+    state = strategy.init(LOGITS, SPACE.zeros, problems.seeded(0))
+    gradient, _ = strategy.gradient(feedback(objective, draw), draw, LOGITS, state)
+    draws = torch.stack(run)
+    importance = (-8 * torch.stack([OBJECTIVE(Draw.bare(chosen))[0] for chosen in draws]).detach()).softmax(0)
+
+    def surrogate(logits):
+        return sum(w * log_probability(logits, chosen) for w, chosen in zip(importance, draws, strict=True))
+
+    assert len(draws) == 4
+    assert_close(gradient, difference(surrogate, LOGITS), rtol=1e-5)
+
+
+def test_parsec_with_a_minibatch_per_draw_follows_the_weighted_log_probability_of_its_draws():
     """At every decision, of the draws that came to it."""
-    strategy = get("parsec", samples=4, examples=8)
+    strategy = get("parsec", samples=4, examples=8, minibatch_per_draw=True)
     state, draws, replies = None, [], []
     for seed in range(4):
         draw, seen, gradient, state = answer(strategy, seed, state)
@@ -176,6 +196,15 @@ def test_proxyless_follows_the_softmax_of_its_pair_with_the_slopes_of_the_gates(
     assert_close(gradient, difference(surrogate, LOGITS))
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_contrast_follows_the_reward_from_the_drawn_gates_towards_those_of_the_rival(seed):
+    draw, _, gradient, _ = answer(get("contrast"), seed)
+    chosen, towards = draw.weights.detach(), draw.rivals - draw.weights.detach()
+    gains = (slopes_of_weights(draw) * towards).sum(-1, keepdim=True)
+    not_drawn = 1 - (LOGITS.softmax(-1) * chosen).sum(-1, keepdim=True)
+    assert_close(gradient, 0.5 * not_drawn * gains * towards)
+
+
 def test_nasp_follows_the_reward_at_the_binary_point():
     """Also at the operations whose weight is 0 there."""
     draw, _, gradient, _ = answer(get("nasp"))
@@ -204,14 +233,15 @@ def enas_setting(**options):
 
 
 @pytest.mark.parametrize("chosen", every_architecture((3, 2)))
-def test_enas_follows_the_log_probability_and_the_entropy_of_its_controller(chosen):
-    strategy, logits, state = enas_setting(entropy_bonus=0.2)
+def test_enas_follows_the_log_probability_with_the_entropy_in_its_reward(chosen):
+    strategy, logits, state = enas_setting(entropy_weight=0.2)
     loss = torch.tensor(1.3, dtype=torch.float64)
+    along = enas_rows(strategy, state["controller"], chosen, logits)
+    entropy = -(along.exp() * along.clamp_min(-1e9)).sum()
 
     def surrogate(controller):
         rows = enas_rows(strategy, controller, chosen, logits)
-        entropy = -(rows.exp() * rows.clamp_min(-1e9)).sum()
-        return (-loss + 0.5) * rows[chosen == 1].sum() + 0.2 * entropy
+        return (-loss + 0.2 * entropy + 0.5) * rows[chosen == 1].sum()
 
     ascent = enas_ascent(strategy, state, loss, chosen, logits)
     assert_close(ascent, difference(surrogate, state["controller"]), rtol=1e-5)
@@ -219,7 +249,7 @@ def test_enas_follows_the_log_probability_and_the_entropy_of_its_controller(chos
 
 def test_enas_is_unbiased_for_the_expected_reward_of_its_controller():
     """Sum over all architectures of p(a) delta(a) = d/dcontroller of sum p(a) r(a)."""
-    strategy, logits, state = enas_setting()
+    strategy, logits, state = enas_setting(entropy_weight=0.0)
     architectures = every_architecture((3, 2))
     losses = problems.uniform(6, low=0, high=2, generator=problems.seeded(3))
 

@@ -9,10 +9,10 @@ from advnas import Choice, Draw, SearchSpace, gates
 from advnas.gates import find_placement, last_norm, map_tensors
 
 
-@pytest.fixture(autouse=True, params=[0, gates._SMALL], ids=["as in large networks", "as in small ones"])
+@pytest.fixture(autouse=True, params=[0, gates.gate._SMALL], ids=["as in large networks", "as in small ones"])
 def _both_kinds_of_gate(request, monkeypatch):
     """A gate of 1 on a small tensor is a multiplication; the tensors here are all small."""
-    monkeypatch.setattr(gates, "_SMALL", request.param)
+    monkeypatch.setattr(gates.gate, "_SMALL", request.param)
 
 
 LAYOUTS = [torch.contiguous_format, torch.channels_last]
@@ -300,7 +300,7 @@ def test_the_slope_does_not_depend_on_the_order_in_memory(layout, gradient):
 
 
 def test_a_second_derivative_through_a_gate_of_1_is_refused_clearly(monkeypatch):
-    monkeypatch.setattr(gates, "_SMALL", 0)
+    monkeypatch.setattr(gates.gate, "_SMALL", 0)
     output, draw = run(Choice({"skip": nn.Identity()}), [1.0], randn(3))
     with pytest.raises(RuntimeError, match=r"gate of 1 .*only once.*create_graph=True"):
         torch.autograd.grad(output.sum(), draw.weights, create_graph=True)

@@ -5,7 +5,7 @@
 A weight that asks for a gradient is a gate; d loss / d w_ik is what the backward pass gives back for it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import _SingleLevelFunction
 from torch.nn.modules.batchnorm import _BatchNorm
+
+from advnas.gates.trees import map_tensors
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,9 @@ class ActiveCandidate:
         candidate = placement.candidate
         if self.gate is None and self.value == 1:
             return candidate(*args, **kwargs)
-        if self.value == 0:
-            return self._run_without_graph(candidate, args, kwargs)
+        if self.gate is None and self.value == 0:
+            with torch.no_grad():
+                return map_tensors(torch.zeros_like, candidate(*args, **kwargs))
         if self.gate is None:
             return map_tensors(lambda leaf: leaf * self.value, candidate(*args, **kwargs))
         if placement.norm is not None and self.value > 0:
@@ -69,14 +72,6 @@ class ActiveCandidate:
         if self.value != 1 or (tensor.numel() < _SMALL and tensor.dtype in _SUMMED_AS_THEY_ARE):
             return tensor * gate
         return unit_gate(tensor, gate)
-
-    def _run_without_graph(self, candidate: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A weight of 0 passes no gradient to the candidate or its input; only the weight's own slope remains."""
-        with torch.no_grad():
-            output = candidate(*args, **kwargs)
-        if self.gate is None:
-            return map_tensors(torch.zeros_like, output)
-        return map_tensors(self._weigh, output)
 
     def _run_scaled(
         self, norm: _BatchNorm, candidate: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -106,30 +101,6 @@ class ActiveCandidate:
     def _like(self, tensor: Tensor) -> Tensor:
         assert self.gate is not None
         return self.gate.to(tensor.device, tensor.dtype)
-
-
-@dataclass(slots=True)
-class Route:
-    """What one decision runs in one step, shared by the tied choices; remembers whether any of them was reached.
-
-    gated: whether the slopes of the weights were asked for, by gates here or moved elsewhere.
-    """
-
-    active: Sequence[ActiveCandidate]
-    gated: bool
-    shift: Tensor | None = None
-    reached: bool = False
-
-    def add_shift(self, tensor: Tensor) -> Tensor:
-        """Add the weights of the candidates that were not run (GDAS)."""
-        return tensor if self.shift is None else tensor + self.shift.to(tensor.device)
-
-
-@dataclass(slots=True)
-class Slot:
-    """Where tied choices look up what to run; one object, so that setting it once sets it for all of them."""
-
-    route: Route | None = None
 
 
 @dataclass(frozen=True)
@@ -166,21 +137,21 @@ class _UnitGate(_SingleLevelFunction):
     @staticmethod
     def forward(ctx: Any, output: Tensor, gate: Tensor) -> Tensor:
         ctx.save_for_backward(output)
-        return _copy_on_write(output)  # not a view: whatever comes next may work in place
+        return copy_on_write(output)  # not a view: whatever comes next may work in place
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         if torch.is_grad_enabled():
             raise RuntimeError("A gate of 1 can be differentiated only once; do not use create_graph=True here.")
         (output,) = ctx.saved_tensors
-        return gradient, _inner_product(gradient, output)
+        return gradient, inner_product(gradient, output)
 
 
 # Without the Python layer of torch.autograd.Function for torch.func transforms: a tenth of a gate's cost.
 unit_gate: Callable[[Tensor, Tensor], Tensor] = _UnitGate.apply  # type: ignore[attr-defined]
 
 
-def _copy_on_write(tensor: Tensor) -> Tensor:
+def copy_on_write(tensor: Tensor) -> Tensor:
     """A copy that costs nothing until someone writes into it or its original."""
     if not tensor.is_cpu:
         return tensor.clone()
@@ -190,9 +161,9 @@ def _copy_on_write(tensor: Tensor) -> Tensor:
         return tensor.clone()
 
 
-def _inner_product(one: Tensor, other: Tensor) -> Tensor:
+def inner_product(one: Tensor, other: Tensor) -> Tensor:
     """The sum of all products, for tensors of one shape: a scalar, summed in 32 bits at least."""
-    if other.dtype in _SUMMED_AS_THEY_ARE:
+    if other.dtype in _SUMMED_AS_THEY_ARE and one.dtype == other.dtype:
         if one.is_contiguous() and other.is_contiguous():
             return torch.dot(one.view(-1), other.view(-1))
         if one.stride() == other.stride() and _has_no_gaps(other):
@@ -250,17 +221,3 @@ def _passes_scale(candidate: nn.Module) -> bool:
     if isinstance(candidate, nn.Sequential) and type(candidate).forward is nn.Sequential.forward:
         return len(candidate) > 0 and all(_passes_scale(part) for part in candidate)
     return type(candidate) in _POSITIVELY_HOMOGENEOUS
-
-
-def map_tensors(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
-    """Apply a function to every tensor of equal trees of tuples, lists and dicts; other leaves stay as they are."""
-    if isinstance(tree, Tensor):
-        return function(tree, *others)
-    if isinstance(tree, dict):
-        return type(tree)(
-            {key: map_tensors(function, tree[key], *(other[key] for other in others)) for key in tree}
-        )
-    if isinstance(tree, tuple | list):
-        leaves = [map_tensors(function, *parts) for parts in zip(tree, *others, strict=True)]
-        return type(tree)(*leaves) if hasattr(tree, "_fields") else type(tree)(leaves)
-    return tree

@@ -1,0 +1,135 @@
+"""Rivals: candidates behind a gate of 0, run inside the backward pass."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.autograd.function import _SingleLevelFunction
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from advnas.gates.gate import copy_on_write, inner_product
+from advnas.gates.trees import map_tensors, tensors_in
+from advnas.randomness import GeneratorStates
+
+Lend = Callable[[int, int], AbstractContextManager[object]]
+"""Keeps the weights of the candidate at (decision, candidate) at hand while a block runs."""
+
+
+def at_hand(decision: int, candidate: int) -> AbstractContextManager[object]:
+    """Lend what is there anyway."""
+    return nullcontext()
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """One candidate behind a gate of 0 in one step: its index, its gate, and how to get hold of its weights."""
+
+    index: int
+    gate: Tensor
+    lent: Callable[[], AbstractContextManager[object]]
+
+
+class _ZeroGates(_SingleLevelFunction):
+    """O + 0 O_b + 0 O_c + ...: its backward pass runs b, c, ... and takes a dot product for each of their gates.
+
+    Nothing of them is kept but their input, which is there anyway. tensors: the gates, then the outputs.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, rerun: "Rerun", rivals: Sequence[Rival], *tensors: Tensor) -> Any:
+        ctx.rerun, ctx.rivals = rerun, rivals
+        ctx.save_for_backward(*rerun.give_inputs())
+        ctx.set_materialize_grads(False)
+        outputs = tuple(map(copy_on_write, tensors[len(rivals) :]))  # not views: what comes next may work in place
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> Any:
+        if torch.is_grad_enabled():
+            raise RuntimeError("A gate of 0 can be differentiated only once; do not use create_graph=True here.")
+        try:
+            inputs = ctx.saved_tensors
+        except RuntimeError as error:
+            raise ctx.rerun.choice.input_changed(None) from error
+        slopes = (_slope(gradients, ctx.rerun(rival, inputs)).to(rival.gate) for rival in ctx.rivals)
+        return None, None, *slopes, *gradients
+
+
+def add_zero_gates(rerun: "Rerun", rivals: Sequence[Rival], output: Any) -> Any:
+    """Give the rivals of a choice a gate of 0 each.
+
+    Args:
+        rerun: runs one of them on the input of the choice.
+        rivals: what the draw puts beside the candidates that made the output.
+        output: of the choice; any tree of tensors.
+    """
+    gates = [rival.gate for rival in rivals]
+    found = _ZeroGates.apply(rerun, rivals, *gates, *tensors_in(output))  # type: ignore[attr-defined]
+    if isinstance(output, Tensor):
+        return found
+    gated = iter(found if isinstance(found, tuple) else (found,))
+    return map_tensors(lambda _: next(gated), output)
+
+
+def _slope(gradients: Sequence[Tensor | None], output: Any) -> Tensor:
+    """<d loss / d O, O_b>, over all tensors of an output."""
+    pairs = zip(gradients, tensors_in(output), strict=True)
+    products = [inner_product(gradient, leaf) for gradient, leaf in pairs if gradient is not None]
+    return products[0] if len(products) == 1 else torch.stack(products).sum()
+
+
+class RunsRivals(Protocol):
+    """What a choice can do for its rivals."""
+
+    def run_rival(self, index: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run one candidate without a graph, and leave its buffers, such as running statistics, as they are."""
+
+    def input_changed(self, index: int | None) -> ValueError:
+        """Say that the input was changed in place: by the candidate at an index, or by somebody else."""
+
+
+class Rerun:
+    """What a choice was given in its forward pass, to run another of its candidates on it later.
+
+    That one gets the random numbers and the precision (autocast) that the chosen candidate got; torch's generators
+    are as before.
+
+    Args:
+        choice: whose candidates they are.
+        call: the arguments and keyword arguments of the choice.
+    """
+
+    def __init__(self, choice: RunsRivals, call: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
+        self.choice = choice
+        leaves, self._form = tree_flatten(call)
+        self._tensors: list[Tensor] = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        self._others = [_HOLE if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        devices = {tensor.device for tensor in self._tensors}
+        self._random, self._precision = GeneratorStates(devices), _autocast(devices)
+
+    def give_inputs(self) -> list[Tensor]:
+        """Hand the tensors of the input over, to be kept by autograd instead of here."""
+        given, self._tensors = self._tensors, []
+        return given
+
+    def __call__(self, rival: Rival, inputs: Sequence[Tensor]) -> Any:
+        """Run a rival on the same input, without a graph."""
+        tensors = iter(inputs)
+        leaves = [next(tensors) if leaf is _HOLE else leaf for leaf in self._others]
+        args, kwargs = tree_unflatten(leaves, self._form)
+        with rival.lent(), self._random.again(), self._precision:
+            return self.choice.run_rival(rival.index, args, kwargs)
+
+
+_HOLE = object()  # where a tensor stood
+
+
+def _autocast(devices: set[torch.device]) -> AbstractContextManager[object]:
+    """The precision in which candidates compute just now, to be used again."""
+    for kind in {device.type for device in devices}:
+        if torch.is_autocast_enabled(kind):
+            return torch.autocast(kind, dtype=torch.get_autocast_dtype(kind))
+    return nullcontext()

@@ -1,0 +1,107 @@
+"""What the searches on CIFAR-10 have in common: their settings, their two halves of the data, their optimisers."""
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from advnas import strategies
+from advnas.arguments import check_count
+from advnas.randomness import seed_of
+from advnas.search import Length, LossOf, Search, TwoStreams
+from advnas.tasks import cifar10
+from advnas.tasks.image_stream import Images, ImageStream
+from advnas.tasks.images import cross_entropy
+
+_PURPOSES = (1, 2)  # of the random streams of a seed: the order of each half
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageSearchSettings:
+    """How a network is searched on the two halves of CIFAR-10. The defaults are the paper's (appendix).
+
+    images: how many of each half, for the weights and for theta. warmup: epochs with theta fixed; each epoch after
+    it alternates weight and theta steps. clip: largest norm of the gradients of the weights and of theta.
+    controller_rate: of ENAS's LSTM, which takes theta's place there. records: how many an epoch, each with a
+    checkpoint.
+    """
+
+    images: int = 25_000
+    batch: int = 64
+    epochs: int = 100
+    warmup: int = 50
+    weight_rate: float = 0.1
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    theta_rate: float = 3e-4
+    theta_betas: tuple[float, float] = (0.5, 0.999)
+    theta_decay: float = 3e-3
+    controller_rate: float = 3.5e-4
+    clip: float = 1.0
+    records: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("images", "batch", "epochs", "records"):
+            check_count(name, getattr(self, name))
+        check_count("warmup", self.warmup, least=0)
+        if self.batch > self.images:
+            raise ValueError(f"A minibatch of {self.batch} needs as many images, got images={self.images}.")
+
+    @property
+    def length(self) -> Length:
+        """How long a search is; the last, partial minibatch of an epoch is left out."""
+        return Length(self.images // self.batch, self.epochs, self.warmup, self.records)
+
+    def procedure(self) -> dict[str, str]:
+        """What the settings do not say, in words."""
+        return {
+            "turns": str(self.length),
+            "warm-up": "one for all sparse strategies of a seed",
+            "then in turn": "a step of the weights (SGD, Nesterov) and one of theta (Adam), half of the data each",
+            "learning rates": "annealed to 0 along a cosine",
+        }
+
+
+def make_search(network: nn.Module, strategy: str, seed: int, settings: ImageSearchSettings) -> Search:
+    """A search of a network by a strategy, in channels_last."""
+    length = settings.length
+    return Search(
+        network.to(memory_format=torch.channels_last),  # type: ignore[call-overload]
+        strategies.for_task(strategy, examples=settings.batch, controller_rate=settings.controller_rate),
+        steps=length.turns,
+        warmup=length.warmup_turns,
+        weight_optimizer=partial(
+            torch.optim.SGD,
+            lr=settings.weight_rate,
+            momentum=settings.momentum,
+            nesterov=True,
+            weight_decay=settings.weight_decay,
+        ),
+        architecture_optimizer=partial(
+            torch.optim.Adam,
+            lr=settings.theta_rate,
+            betas=settings.theta_betas,
+            weight_decay=settings.theta_decay,
+            fused=True,
+        ),
+        weight_clip=settings.clip,
+        architecture_clip=settings.clip,
+        seed=seed,
+    )
+
+
+def make_data(images: Images, data_folder: Path, seed: int, settings: ImageSearchSettings) -> TwoStreams:
+    """Both halves of the training images, in an order and with an augmentation of the seed's own."""
+    training, validation = (
+        ImageStream(images, half, batch=settings.batch, seed=seed_of(seed, purpose))
+        for half, purpose in zip(cifar10.parts(data_folder, settings.images), _PURPOSES, strict=True)
+    )
+    return TwoStreams(partial(loss_at, training), partial(loss_at, validation))
+
+
+def loss_at(stream: ImageStream, step: int) -> LossOf:
+    """The loss on minibatch number `step` of a stream."""
+    batch = stream.batch(step)
+    return lambda model: cross_entropy(model, batch)

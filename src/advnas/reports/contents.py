@@ -1,0 +1,124 @@
+"""What the files of one run hold."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from advnas.strategies import Answer
+
+Operations = Mapping[str, str]
+TakenBy = Literal["argmax", "process best", "ranked"]
+
+
+@dataclass(frozen=True)
+class BestDraw:
+    """The architecture with the lowest loss of all that a search has drawn so far."""
+
+    architecture: Operations
+    loss: float
+
+
+@dataclass(frozen=True)
+class RankedBest:
+    """The best of many uniform architectures by the shared weights, and the forward passes that this took."""
+
+    architecture: Operations
+    loss: float
+    architectures: int
+    passes: float
+
+
+@dataclass(frozen=True)
+class Record:
+    """One measurement during the search.
+
+    epoch: counted from the beginning of the warm-up. loss: mean over the steps of theta since the record before.
+    metric: of the argmax with the weights it inherits, where the task has one.
+    """
+
+    epoch: float
+    step: int
+    entropy: float
+    probabilities: Mapping[str, Mapping[str, float]]
+    argmax: Operations
+    process_best: BestDraw | None
+    loss: float | None = None
+    metric: float | None = None
+
+
+@dataclass(frozen=True)
+class Moment:
+    """How long a search had taken, warm-up not included, when it measured at that epoch."""
+
+    epoch: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number that answers are judged by."""
+
+    name: str
+    value: float
+    more_is_better: bool
+
+    @property
+    def key(self) -> str:
+        """Its name in spreadsheets."""
+        return self.name.replace(" ", "_")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What the answer of a search is worth after it was retrained from scratch.
+
+    by: which answer that was. measures: answers are compared by the first; the others are told. validation_score:
+    what the epoch was chosen by, the lower the better.
+    """
+
+    by: TakenBy
+    architecture: Operations
+    measures: tuple[Measure, ...]
+    validation_score: float
+    parameters: int
+    best_epoch: int
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a finished run leaves.
+
+    saved_bytes: activations kept for the backward pass of one step. evaluation: None where answers are looked up in
+    a table. operation_sizes: weights of every operation; empty where the run did not tell. ranked: None where
+    nothing was ranked. passes: forward passes spent on theta and on the answer; None where the run did not tell.
+    """
+
+    strategy: str
+    seed: int
+    argmax: Operations
+    process_best: BestDraw | None
+    seconds: float | None = None
+    warmup_seconds: float = 0.0
+    saved_bytes: float | None = None
+    provenance: Mapping[str, str] = field(default_factory=dict)
+    evaluation: Evaluation | None = None
+    operation_sizes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    ranked: RankedBest | None = None
+    passes: float | None = None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What `run.json` says about a run."""
+
+    strategy: str | None = None
+    seed: int | None = None
+    answer: Answer = "argmax"
+    learns: bool | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    length: Mapping[str, int] = field(default_factory=dict)
+
+
+def process_best(found: Record | RunResult) -> Operations | None:
+    """Its architecture, if there is one yet."""
+    return found.process_best.architecture if found.process_best else None
