@@ -188,8 +188,18 @@ class Draw:
         return [place for place in self.places if place not in rivals]
 
     def detached(self) -> Self:
-        """Return the same draw without a gradient."""
-        return type(self)(self.weights.detach(), self.active, self.constants)
+        """Return the same draw without a gradient, and so without rivals."""
+        return self._renewed(self.weights.detach(), None)
+
+    def as_leaf(self) -> Self:
+        """Return the same draw with weights that are a leaf of their own, apart from the graph that made them."""
+        return self._renewed(self.weights.detach().requires_grad_(self.weights.requires_grad), self.shares)
+
+    def _renewed(self, weights: Tensor, shares: Tensor | None) -> Self:
+        """Return a draw of equal numbers, which need not be looked at again."""
+        other = type(self)(weights, self.active, self.constants, shares)
+        other.__dict__.update((name, self.__dict__[name]) for name in _OF_NUMBERS if name in self.__dict__)
+        return other
 
     def knock_outs(self) -> Self:
         """Return one draw per decision, in a new first dimension: the same, with that decision's output zero.
@@ -209,3 +219,6 @@ class Draw:
         """The draws along the first dimension."""
         for weights, active in zip(self.weights, self.active, strict=True):
             yield Draw(weights, active, self.constants)
+
+
+_OF_NUMBERS = ("values", "one_hot", "places")  # what is remembered of a draw, and depends on its numbers alone

@@ -63,6 +63,7 @@ class SearchSpace:
         owners = (self.shared, *self.owned.values())
         everywhere = [id(weight) for ownership in owners for weight in ownership.weights]
         self._overlaps = len(everywhere) > len(set(everywhere))  # some weights are used in several places
+        self._has_norms = any(ownership.norms for ownership in owners)
         for decision in self.decisions:
             for choice in decision.choices:
                 choice.slot = decision.choices[0].slot
@@ -200,7 +201,7 @@ class SearchSpace:
     @property
     def device(self) -> torch.device:
         """Where the model is computed; candidates may live elsewhere while they are not drawn."""
-        parameter = next(iter(self.shared.weights), next(self.model.parameters(), None))
+        parameter = self.shared.weights[0] if self.shared.weights else next(self.model.parameters(), None)
         return torch.device("cpu") if parameter is None else parameter.device
 
     @property
@@ -233,6 +234,8 @@ class SearchSpace:
 
     def norms(self, draw: Draw) -> list[_NormBase]:
         """The normalisations on a draw's path that keep running statistics."""
+        if not self._has_norms:
+            return []
         return [norm for holding in self._ownerships(draw) for norm in holding.norms if norm.track_running_stats]
 
     def _ownerships(self, draw: Draw) -> list["Ownership"]:

@@ -1,7 +1,6 @@
 """Algorithm 1: train one parent network while learning which of its operations to keep."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -218,9 +217,10 @@ class Search:
     def joint_step(self, loss_of: LossOf) -> Step:
         """Take both steps from one forward and one backward pass: weight gradients and slopes of the gates."""
         draw = self.policy.draw(Phase.ARCHITECTURE, self.progress.of_theta)
-        gates = draw.weights.detach().requires_grad_(draw.weights.requires_grad)  # theta's own graph comes later
+        gated = draw.as_leaf()  # theta's own graph comes later
+        gates = gated.weights
         with self.parent.located("joint step", draw), self.weights.training(draw) as path:
-            with self.parent.running(replace(draw, weights=gates)) as trace:
+            with self.parent.running(gated) as trace:
                 loss = path.backward(self.parent.loss(loss_of), [gates] if gates.requires_grad else [])
             feedback = self._feedback(draw, loss, gate_slope(gates.grad, draw), trace, (loss_of, loss_of))
             update = self.policy.learn(feedback, draw, self.progress.of_theta)
