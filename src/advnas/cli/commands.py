@@ -14,7 +14,7 @@ class Toy:
     """The paper's toy regression: find a teacher's filters, weights fixed, all strategies side by side."""
 
     preset: Literal["quick", "paper"] = "paper"
-    """quick: 300 iterations, 3 trials, seconds. paper: 2,000 iterations, 10 trials, about two minutes."""
+    """quick: 300 iterations, 3 trials, seconds. paper: 2,000 iterations, 100 trials, minutes."""
     strategies: Annotated[tuple[str, ...], arg(metavar="A B ...", help_behavior_hint="")] = ()
     """Which ones to run; all of them if not given (see `advnas list strategies`)."""
     seeds: Annotated[int | None, arg(metavar="N", help_behavior_hint="")] = None
