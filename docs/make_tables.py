@@ -86,7 +86,7 @@ def cell(value: Any, form: str) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, list):
-        value = {"mean": statistics.fmean(value), "std": statistics.stdev(value)}
+        value = {"mean": statistics.fmean(value), "std": statistics.stdev(value)} if value[1:] else value[0]
     if isinstance(value, dict):
         return f"{value['mean']:{form}} ± {deviation(value):{form.lstrip('+')}}"
     return str(value) if isinstance(value, int) and "f" in form else format(value, form)
