@@ -19,7 +19,7 @@ SIDE_BY_SIDE = {
     "tasks": {"records", "spaces"},
     "tables": {"records", "tasks"},
 }
-CHAIN = ("strategies", "search", "answers", "retrain", "export", "studies", "paper", "reports")
+CHAIN = ("strategies", "search", "retrain", "answers", "export", "studies", "paper", "reports")
 MAY_IMPORT = {
     **{name: set(NOUNS[:place]) for place, name in enumerate(NOUNS)},
     **{name: {*NOUNS, *SIDE_BY_SIDE.get(name, ())} for name in SIDE_ROOMS},

@@ -1,18 +1,31 @@
-"""What a search says at the end: proposals, their ranking, and statistics of BatchNorm."""
+"""What a search says at the end: proposals, their ranking and refinement, and what the shared weights know."""
 
+from advnas.answers.agreement import Agreement, agreement
 from advnas.answers.batch_norm import batch_statistics, evaluating, reestimate_batch_norm, track_norms
+from advnas.answers.finalists import Contest, Finalists, finalists, halve
 from advnas.answers.ranking import Scored, draw_different, rank_architectures
+from advnas.answers.refinement import Refined, refine
+from advnas.answers.shared_loss import SharedLoss
 from advnas.answers.uniform import Halving, Ranked, rank_uniform
 
 __all__ = [
+    "Agreement",
+    "Contest",
+    "Finalists",
     "Halving",
     "Ranked",
+    "Refined",
     "Scored",
+    "SharedLoss",
+    "agreement",
     "batch_statistics",
     "draw_different",
     "evaluating",
+    "finalists",
+    "halve",
     "rank_architectures",
     "rank_uniform",
     "reestimate_batch_norm",
+    "refine",
     "track_norms",
 ]

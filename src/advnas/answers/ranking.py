@@ -1,22 +1,20 @@
 """From theta to a network: rank architectures by their inherited weights, and make a derived one fit for use."""
 
-import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from advnas.answers.batch_norm import batch_statistics
+from advnas.answers.shared_loss import LossOnBatch, SharedLoss
 from advnas.architecture import Architecture
 from advnas.arguments import check_count
 from advnas.distribution import Distribution
-from advnas.randomness import generator, seed_of, seeded
+from advnas.randomness import generator, seed_of
 from advnas.search import Search
-from advnas.task import mean_over
 
-Source = Literal["argmax", "process best", "draw"]
+Source = Literal["argmax", "process best", "draw", "refined"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,7 @@ class Scored:
 def rank_architectures(
     search: Search,
     batches: Iterable[Any],
-    loss: Callable[[nn.Module, Any], Tensor],
+    loss: LossOnBatch,
     *,
     count: int = 16,
     seed: int = 0,
@@ -44,25 +42,18 @@ def rank_architectures(
         process are always among them; the others are drawn from theta.
     seed: of the draws, and of what is random in the data or the loss, which is the same for every architecture.
 
-    Modules are in evaluation mode, but normalise with the statistics of the batch: running statistics, where the
-    search kept any, are those of all paths together, and this is how theta was trained. It takes one pass; a module
-    that is to be used afterwards needs `reestimate_batch_norm`. The search is left exactly as it was.
+    How an architecture is run says `SharedLoss`. A module that is to be used afterwards needs
+    `reestimate_batch_norm`. The search is left exactly as it was.
     """
     check_count("count", count)
-    if isinstance(batches, Iterator):
-        raise ValueError(
-            f"Every architecture is run on all the batches, and a {type(batches).__name__} can be read only once. "
-            "Pass a list or a DataLoader."
-        )
-    proposals = _proposals(search, count, generator(seed, 0))
-    scored = [
-        Scored(architecture, _mean_loss(search.derive(architecture), batches, loss, seed_of(seed, 1)), source)
-        for architecture, source in proposals.items()
-    ]
-    return sorted(scored, key=lambda one: math.inf if math.isnan(one.score) else one.score)
+    judged = SharedLoss(search, batches, loss, seed=seed_of(seed, 1))
+    proposals = propose(search, count, generator(seed, 0))
+    scored = [Scored(architecture, judged.mean(architecture), source) for architecture, source in proposals.items()]
+    return sorted(scored, key=lambda one: one.score)
 
 
-def _proposals(search: Search, count: int, random: torch.Generator) -> dict[Architecture, Source]:
+def propose(search: Search, count: int, random: torch.Generator) -> dict[Architecture, Source]:
+    """Name up to `count` different architectures: the argmax, the process best, and draws from theta."""
     proposals: dict[Architecture, Source] = {search.argmax(): "argmax"}
     if search.process_best is not None:
         proposals.setdefault(search.process_best.architecture, "process best")
@@ -70,22 +61,6 @@ def _proposals(search: Search, count: int, random: torch.Generator) -> dict[Arch
         if len(proposals) < count:
             proposals.setdefault(search.space.architecture(chosen), "draw")
     return proposals
-
-
-def _mean_loss(
-    module: nn.Module, batches: Iterable[Any], loss: Callable[[nn.Module, Any], Tensor], seed: int
-) -> float:
-    with seeded(seed, *{weight.device for weight in module.parameters()}), batch_statistics(module):
-        return mean_over(module, batches, lambda module, batch: _number(loss(module, batch)))
-
-
-def _number(loss: Tensor) -> float:
-    if not isinstance(loss, Tensor) or loss.dim() != 0:
-        raise ValueError(
-            f"The loss must be a tensor with one number, got {getattr(loss, 'shape', type(loss).__name__)}. "
-            "Return for example F.cross_entropy(model(x), y), or take .mean()."
-        )
-    return loss.item()
 
 
 def draw_different(distribution: Distribution, count: int, random: torch.Generator) -> Tensor:

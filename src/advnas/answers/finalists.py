@@ -1,0 +1,113 @@
+"""Finalists: the best answers a search can propose, and a contest that trains them alone."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from advnas.answers.ranking import Scored, propose
+from advnas.answers.refinement import refine
+from advnas.answers.shared_loss import SharedLoss
+from advnas.architecture import Architecture
+from advnas.arguments import check_count
+from advnas.randomness import generator, seed_of
+from advnas.retrain import Recipe, retrain
+from advnas.search import Search
+from advnas.task import Task
+
+
+@dataclass(frozen=True)
+class Finalists:
+    """The best proposals by the shared weights, best first. passes: forward passes that finding them took."""
+
+    ranked: tuple[Scored, ...]
+    passes: int
+
+
+def finalists(search: Search, task: Task, k: int = 4, *, draws: int = 16, seed: int = 0) -> Finalists:
+    """Propose the argmax, the process best, the refined argmax and draws; rank them by the shared weights.
+
+    Args:
+        search: its weights are trained.
+        task: its validation data and loss judge.
+        k: how many to return.
+        draws: how many different architectures are proposed before the refined one joins them.
+        seed: of the draws, and of what is random in the data or the loss.
+    """
+    check_count("k", k)
+    check_count("draws", draws)
+    own = seed_of(seed, 1)
+    judged = SharedLoss(search, task.validation, task.loss, seed=own)
+    sources = propose(search, draws, generator(seed, 0))
+    refined = refine(search, task.validation, task.loss, seed=own)
+    sources.setdefault(refined.architecture, "refined")
+    scored = [Scored(architecture, judged.mean(architecture), source) for architecture, source in sources.items()]
+    best = sorted(scored, key=lambda one: one.score)[:k]
+    return Finalists(tuple(best), judged.passes + refined.passes)
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of a contest: who took part, for how many epochs each was trained alone, and the scores."""
+
+    architectures: tuple[Architecture, ...]
+    epochs: int
+    scores: tuple[float, ...]
+
+    @property
+    def better_half(self) -> list[Architecture]:
+        """Those who go on, best first."""
+        order = sorted(zip(self.scores, range(len(self.scores)), strict=True))
+        return [self.architectures[number] for _, number in order[: math.ceil(len(order) / 2)]]
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Successive halving. epochs: of all trainings together."""
+
+    rounds: tuple[Round, ...]
+
+    @property
+    def winner(self) -> Architecture:
+        """The best of the last round."""
+        return self.rounds[-1].better_half[0]
+
+    @property
+    def epochs(self) -> int:
+        """Of all trainings together."""
+        return sum(one.epochs * len(one.architectures) for one in self.rounds)
+
+
+def halve(
+    search: Search,
+    architectures: Sequence[Architecture],
+    task: Task,
+    *,
+    epochs: int,
+    recipe: Recipe = Recipe(),
+    seed: int = 0,
+) -> Contest:
+    """Train architectures alone, keep the better half, train these anew for twice as long, until one is left.
+
+    Every round costs the same. A training starts anew, so that its learning rate falls to 0 within its own length.
+
+    Args:
+        search: of whose space they are.
+        architectures: different ones, such as those of `finalists`.
+        task: trains them, and its validation data decide.
+        epochs: of each training in the first round.
+        recipe: how each is trained.
+        seed: of weights and data, the same for all of a round.
+    """
+    check_count("epochs", epochs)
+    if not architectures:
+        raise ValueError("A contest needs at least one architecture, got none.")
+    rounds: list[Round] = []
+    left = list(dict.fromkeys(architectures))
+    while len(left) > 1 or not rounds:
+        length, own = epochs * 2 ** len(rounds), seed_of(seed, len(rounds))
+        train = partial(retrain, task=task, epochs=length, recipe=recipe, seed=own)
+        scores = tuple(train(search.derive(one, fresh=own)).best.score for one in left)
+        rounds.append(Round(tuple(left), length, scores))
+        left = rounds[-1].better_half
+    return Contest(tuple(rounds))

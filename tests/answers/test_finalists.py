@@ -1,0 +1,93 @@
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from advnas import Architecture, Choice, Search, Task, Zero
+from advnas.answers import finalists, halve
+from advnas.retrain import Recipe
+
+FAST = Recipe(optimizer=lambda weights: torch.optim.Adam(weights, lr=0.3))
+
+
+class Features(nn.Module):
+    """The sum of the features that three choices keep, each with a weight of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.choices = nn.ModuleList(Choice({"keep": nn.Linear(1, 1), "drop": Zero()}, name=name) for name in "xyz")
+
+        self.bias = nn.Linear(1, 1)
+
+    def forward(self, features):
+        kept = [choice(one) for choice, one in zip(self.choices, features.split(1, dim=1), strict=True)]
+        return sum(kept) + self.bias(torch.ones(1, 1))
+
+
+def regression(loss=lambda model, batch: F.mse_loss(model(batch[0]), batch[1])):
+    """The target is 2 x + 4 y + 8 z: every feature that is dropped costs another loss."""
+    features = torch.randn(64, 3, generator=torch.Generator().manual_seed(0))
+    targets = (features @ torch.tensor([2.0, 4.0, 8.0])).unsqueeze(1)
+    batches = list(zip(features.split(16), targets.split(16), strict=True))
+    return Task(batches[:2], batches[2:], loss=loss)
+
+
+def searched():
+    torch.manual_seed(0)
+    search = Search(Features(), "reinforce", weight_optimizer=FAST.optimizer)
+    search.run(regression(), epochs=120, warmup=60)
+    return search
+
+
+KEEP = Architecture({"x": "keep", "y": "keep", "z": "keep"})
+DROP = Architecture({"x": "drop", "y": "drop", "z": "drop"})
+
+
+class TestFinalists:
+    def test_the_best_proposals_come_first_and_each_once(self):
+        found = finalists(searched(), regression(), 4)
+        scores = [one.score for one in found.ranked]
+        assert found.ranked[0].architecture == KEEP
+        assert scores == sorted(scores)
+        assert len({one.architecture for one in found.ranked}) == 4
+
+    def test_a_bad_argmax_is_refined(self):
+        search = searched()
+        search.theta.assign(torch.tensor([[0.0, 9.0]] * 3))
+        assert search.argmax() == DROP
+        found = finalists(search, regression(), 8, draws=1)
+        assert {KEEP, DROP} <= {one.architecture for one in found.ranked}
+        assert found.ranked[0].architecture == KEEP
+        assert found.ranked[-1].architecture == DROP
+
+    def test_what_it_took_is_told(self):
+        taken = []
+
+        def counting(model, batch):
+            taken.append(batch)
+            return F.mse_loss(model(batch[0]), batch[1])
+
+        assert finalists(searched(), regression(counting), 2).passes == len(taken) > 0
+
+    @pytest.mark.parametrize("arguments", [{"k": 0}, {"draws": 0}])
+    def test_counts_are_positive(self, arguments):
+        with pytest.raises(ValueError, match="must be a positive integer, got 0"):
+            finalists(Search(Features()), regression(), **arguments)
+
+
+class TestHalve:
+    def test_the_better_half_goes_on_and_trains_for_twice_as_long(self):
+        entrants = [DROP, Architecture({**KEEP, "z": "drop"}), Architecture({**KEEP, "x": "drop"}), KEEP]
+        contest = halve(Search(Features()), entrants, regression(), epochs=60, recipe=FAST)
+        assert [(len(one.architectures), one.epochs) for one in contest.rounds] == [(4, 60), (2, 120)]
+        assert contest.rounds[1].architectures == (KEEP, entrants[2])
+        assert contest.winner == KEEP
+        assert contest.epochs == 4 * 60 + 2 * 120
+
+    def test_a_single_one_is_trained_once(self):
+        contest = halve(Search(Features()), [KEEP, KEEP], regression(), epochs=1)
+        assert [one.epochs for one in contest.rounds] == [1]
+
+    def test_none_are_refused(self):
+        with pytest.raises(ValueError, match="at least one architecture"):
+            halve(Search(Features()), [], regression(), epochs=1)
