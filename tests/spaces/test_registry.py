@@ -16,6 +16,7 @@ DECISIONS = {
     "mobile": 21,
     "nasbench_macro": 8,
     "recurrent_cell": 6,
+    "character_model": 16,
 }
 
 

@@ -174,7 +174,7 @@ class Search:
     strategy: _Text = None
     """What learns the architecture: advantage if not given (see `advnas list strategies`)."""
     task: _Text = None
-    """digits, cifar10 or penn_treebank; digits if not given."""
+    """python_source, digits, cifar10 or penn_treebank; digits if not given."""
     space: _Text = None
     """The network to be searched; that of the task if not given (see `advnas list spaces`)."""
     epochs: _Count = None

@@ -36,6 +36,10 @@ SPACES: dict[str, Builder] = {
         "advnas.spaces.recurrent_cell:build",
         "6 decisions x 5 activations; the recurrent cell of a Penn Treebank language model",
     ),
+    "character_model": Builder(
+        "advnas.spaces.character_model:build",
+        "16 decisions x 5 operations; a small language model of which every layer is open",
+    ),
 }
 """What there is, without importing any of it."""
 

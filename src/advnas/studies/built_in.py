@@ -1,6 +1,6 @@
 """The search of `advnas search` without a network of one's own: any built-in space on any task that fits it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,11 @@ from advnas.task import Task
 from advnas.tasks import TASKS
 
 MAKE_SEARCH = f"{__name__}:make_search"
+OPTIMIZERS: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
+    "sgd": partial(torch.optim.SGD, momentum=0.9, nesterov=True, weight_decay=5e-4),
+    "adamw": torch.optim.AdamW,
+}
+"""Of the weights; they are called with a learning rate too."""
 _CONTROLLER = 10  # how many times smaller than theta's the learning rate of a strategy's own controller is
 
 
@@ -26,7 +31,7 @@ def make_search(
     task: str,
     space: str | None = None,
     processes: int = 1,
-    weight_rate: float = 0.1,
+    weight_rate: float | None = None,
     theta_rate: float = 0.05,
     **options: Any,
 ) -> tuple[Search, Task]:
@@ -38,7 +43,7 @@ def make_search(
         task: one of `TASKS`.
         space: one of `SPACES`; that of the task if not given.
         processes: how many search together, each with a minibatch of its own.
-        weight_rate: learning rate of the weights.
+        weight_rate: learning rate of the weights; that of the task if not given.
         theta_rate: learning rate of theta.
         options: of the task and of the space, by name.
 
@@ -52,7 +57,9 @@ def make_search(
     search = Search(
         network,
         strategies.for_task(strategy, **facts),
-        weight_optimizer=partial(torch.optim.SGD, lr=weight_rate, momentum=0.9, nesterov=True, weight_decay=5e-4),
+        weight_optimizer=partial(
+            OPTIMIZERS[entry.optimizer], lr=entry.weight_rate if weight_rate is None else weight_rate
+        ),
         architecture_optimizer=partial(torch.optim.Adam, lr=theta_rate, betas=(0.5, 0.999), fused=True),
         seed=seed,
     )

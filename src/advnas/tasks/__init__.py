@@ -15,15 +15,27 @@ class TaskBuilder(Builder):
     """A task, and what a search of it starts from where nothing else is asked for.
 
     space: the name of the network. network: what the task decides about any network, as arguments of its space.
-    epochs: how long a search is.
+    epochs: how long a search is. optimizer, weight_rate: how the weights are trained; see
+    `advnas.studies.built_in.OPTIMIZERS`.
     """
 
     space: str
     network: Mapping[str, Any]
     epochs: int
+    optimizer: str = "sgd"
+    weight_rate: float = 0.1
 
 
 TASKS: dict[str, TaskBuilder] = {
+    "python_source": TaskBuilder(
+        "advnas.tasks.python_source:build",
+        "the source code of Python's standard library, character by character; it is on every machine",
+        space="character_model",
+        network={"characters": 128},
+        epochs=8,
+        optimizer="adamw",
+        weight_rate=3e-3,
+    ),
     "digits": TaskBuilder(
         "advnas.tasks.digits:build",
         "1,797 handwritten digits of 8 x 8 pixels that come with the package",
