@@ -30,6 +30,10 @@ def check_of(*gains, strategy="advantage", rivals=False):
     return CreditCheck(strategy, rivals, tuple(Swap(name, "a", "b", *both) for name, *both in gains))
 
 
+def linears():
+    return {name: nn.Linear(3, 3) for name in ("a", "b")}
+
+
 # What is said
 
 
@@ -124,10 +128,6 @@ class Sum(nn.Module):
 
     def forward(self, x):
         return self.one(x) + self.two(x)
-
-
-def linears():
-    return {name: nn.Linear(3, 3) for name in ("a", "b")}
 
 
 def series():
@@ -249,9 +249,19 @@ def test_a_decision_with_one_candidate_is_never_swapped():
     assert set(check.decisions) == {"open", "more"}
 
 
-def test_a_network_without_open_decisions_has_no_swaps():
-    model = nn.Sequential(nn.Linear(3, 3), Choice({"a": nn.Linear(3, 3)}, name="single"))
-    assert plan_squares(Search(model, steps=10), Length(10**6, 1)) == 0
+@pytest.mark.parametrize(
+    ("choices", "squares"),
+    [
+        ([Choice({"a": nn.Linear(3, 3)})], 0),
+        ([Choice(linears())], 0),
+        ([Choice(linears()), Choice(linears())], 0),  # four swaps in all
+        ([Choice(linears()), Choice(linears()), Choice(linears())], 16),
+        ([Choice({name: nn.Linear(3, 3) for name in "abcde"})], 64),  # two architectures each
+    ],
+)
+def test_a_network_with_too_few_different_swaps_is_not_judged(choices, squares):
+    search = Search(nn.Sequential(nn.Linear(3, 3), *choices), steps=10)
+    assert plan_squares(search, Length(10**6, 1)) == squares
 
 
 def test_a_nested_decision_is_swapped_only_where_it_is_reached():

@@ -161,8 +161,8 @@ def _noise(strategy: str, runs: Sequence[RunRecords]) -> Iterator[Remark]:
 def _credit(runs: Sequence[RunRecords]) -> Iterator[Remark]:
     """Whether the slopes agree with swaps that were measured, those of all seeds together."""
     checks = checks_of(runs)
-    if checks:
-        pooled = CreditCheck.pooled(checks)
+    pooled = CreditCheck.pooled(checks) if checks else None
+    if pooled is not None and pooled.enough:
         yield Remark(False if pooled.contradicts else True if pooled.agrees else None, str(pooled))
 
 

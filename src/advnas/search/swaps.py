@@ -101,14 +101,19 @@ class CreditCheck:
         return tuple(name for name, value in products.items() if value < 0)
 
     @property
+    def enough(self) -> bool:
+        """Whether there are enough swaps to say anything."""
+        return len(self.swaps) >= _FEWEST
+
+    @property
     def agrees(self) -> bool:
         """Whether the cosine is higher than chance explains: by chance that of n swaps is off by 1 / sqrt(n)."""
-        return len(self.swaps) >= _FEWEST and self.cosine > self._error
+        return self.enough and self.cosine > self._error
 
     @property
     def contradicts(self) -> bool:
         """Whether there is no agreement, and enough swaps to have shown one that a search could learn from."""
-        return len(self.swaps) >= _FEWEST and not self.agrees and self.cosine + self._error < _AGREEMENT
+        return self.enough and not self.agrees and self.cosine + self._error < _AGREEMENT
 
     @property
     def _error(self) -> float:
@@ -168,12 +173,13 @@ def plan_squares(search: "Search", length: Length) -> int:
 
     All passes of a square cost what architecture steps cost, and a weight step costs what a pass with gates does.
     """
-    sides = min(2, len(_open(search.distribution)))
-    if not sides:
-        return 0
-    cost = strategies.architecture_passes(search.strategy, search.space.sizes)
+    sizes = search.space.sizes
+    if search.space.size * sum(size - 1 for size in sizes) // 2 < _FEWEST:
+        return 0  # there are no more swaps than these
+    cost = strategies.architecture_passes(search.strategy, sizes)
     steps = (length.turns - length.warmup_turns) // strategies.architecture_every(search.strategy)
     of_theta = 0 if search.schedule == "joint" else steps * cost
+    sides = min(2, len(_open(search.distribution)))
     corners, swaps = 2**sides, sides**2
     fitting = int(_SHARE * (GATED * length.turns + of_theta) / (cost * corners))
     squares = min(fitting, _MOST // swaps)
