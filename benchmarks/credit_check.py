@@ -2,8 +2,8 @@
 
 For every network, age and seed: train the parent with uniform draws, then compare the slopes of every strategy that
 is judged with the most swaps that a search measures (64), on one minibatch from which nothing is learnt. Reported
-per network, age and strategy: the cosine (lowest, median, highest of the seeds), and in how many seeds a search
-would have warned. The last lines tell the same for searches that can afford fewer swaps.
+per network and strategy, for parents after few and many epochs: the median of the cosine over the seeds (lowest to
+highest), and in how many seeds a search would have warned; also one that can afford fewer swaps.
 
 The thresholds in src/advnas/search/swaps.py were chosen on these seeds; the tests use others.
 
@@ -14,9 +14,9 @@ The thresholds in src/advnas/search/swaps.py were chosen on these seeds; the tes
 import argparse
 import json
 import statistics
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 import torch
 
@@ -29,24 +29,27 @@ from credit_structures import STRUCTURES, Parent
 NETWORKS = ("chain", "blocks", "residual", "cell")
 JUDGED = ("advantage", "gdas", "contrast", "proxyless")
 SQUARES = 16  # of four swaps
-FEWER = (8, 16, 32)  # swaps
+COUNTS = (64, 32, 16, 8)  # swaps
+COLUMNS = {
+    "network": "network",
+    "strategy": "strategy",
+    "few": "cosine, 15 epochs",
+    "many": "cosine, 120 epochs",
+    **{f"warned_{count}": f"warned, {count} swaps" for count in COUNTS},
+}
 
 
 def main() -> None:
     options = parse_arguments()
     torch.set_num_threads(1)
-    found: dict[tuple[str, int, str], list[CreditCheck]] = {}
-    for network in NETWORKS:
-        for epochs in STRUCTURES[network].ages:
-            for seed in options.seeds:
-                for strategy, check in measure(STRUCTURES[network].make(epochs, seed)):
-                    found.setdefault((network, epochs, strategy), []).append(check)
-    rows = [row(*key, checks) for key, checks in found.items()]
+    rows = [row for network in NETWORKS for row in rows_of(network, options.seeds)]
     if options.json:
-        print(json.dumps({"seeds": options.seeds, "rows": rows, "source": provenance()}, indent=1))
+        columns = [{"title": title, "field": field} for field, title in COLUMNS.items()]
+        source = {"seeds": f"{options.seeds[0]} to {options.seeds[-1]}", **provenance()}
+        print(json.dumps({"columns": columns, "rows": rows, "source": source}, indent=1))
         return
-    for one in rows:
-        print("  ".join(f"{key} {value}" for key, value in one.items()))
+    for row in rows:
+        print("  ".join(row.values()))
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -56,33 +59,35 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def measure(parent: Parent) -> Iterator[tuple[str, CreditCheck]]:
+def rows_of(network: str, seeds: Sequence[int]) -> list[dict[str, str]]:
+    """One row per strategy."""
+    structure = STRUCTURES[network]
+    ages = [[measure(structure.make(epochs, seed)) for seed in seeds] for epochs in structure.ages]
+    return [row(network, name, [[one[name] for one in age] for age in ages]) for name in JUDGED]
+
+
+def measure(parent: Parent) -> dict[str, CreditCheck]:
     """Train a parent, and compare the slopes of each strategy with swaps; none of them changes it."""
     trained = parent.search
     for _ in range(trained.progress.warmup):
         trained.weight_step(parent.training(trained))
-    for strategy in JUDGED:
-        search = Search(trained.model, strategy, steps=trained.progress.steps, seed=trained.seed)
-        yield strategy, check_credit(search, parent.judged[0], SQUARES)
+    begin = partial(Search, trained.model, steps=trained.progress.steps, seed=trained.seed)
+    return {name: check_credit(begin(name), parent.judged[0], SQUARES) for name in JUDGED}
 
 
-def row(network: str, epochs: int, strategy: str, checks: list[CreditCheck]) -> dict[str, Any]:
-    cosines = [check.cosine for check in checks]
-    fewer = {count: warned([replace(one, swaps=one.swaps[:count]) for one in checks]) for count in FEWER}
-    return {
-        "network": network,
-        "epochs": epochs,
-        "strategy": strategy,
-        "lowest": round(min(cosines), 2),
-        "median": round(statistics.median(cosines), 2),
-        "highest": round(max(cosines), 2),
-        "warned": warned(checks),
-        "warned_with_fewer": fewer,
-    }
+def row(network: str, strategy: str, ages: list[list[CreditCheck]]) -> dict[str, str]:
+    cosines = {field: spread([one.cosine for one in age]) for field, age in zip(("few", "many"), ages, strict=True)}
+    counts = {f"warned_{count}": ", ".join(str(warned(age, count)) for age in ages) for count in COUNTS}
+    return {"network": network, "strategy": strategy, **cosines, **counts}
 
 
-def warned(checks: list[CreditCheck]) -> float:
-    return round(statistics.fmean(check.contradicts for check in checks), 3)
+def spread(cosines: list[float]) -> str:
+    return f"{statistics.median(cosines):.2f} ({min(cosines):.2f} to {max(cosines):.2f})"
+
+
+def warned(checks: list[CreditCheck], count: int) -> int:
+    """In how many seeds a search that can afford so many swaps would have warned."""
+    return sum(replace(check, swaps=check.swaps[:count]).contradicts for check in checks)
 
 
 if __name__ == "__main__":

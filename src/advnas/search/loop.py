@@ -98,12 +98,13 @@ class SearchRun:
                 self._check_credit(latest)
 
     def _check_credit(self, loss_of: LossOf) -> None:
-        """Measure swaps once, when the warm-up is over; half-way through where there is none.
+        """Measure swaps once, half-way between the end of the warm-up and the end of the search.
 
-        This comes after a step of theta, on its minibatch: data that carry a state along, such as a text, take it
-        from the first pass over a minibatch, which must be the search's own.
+        By then theta has moved, and where slopes mislead it they contradict the swaps most clearly. This comes
+        after a step of theta, on its minibatch: data that carry a state along, such as a text, take it from the
+        first pass over a minibatch, which must be the search's own.
         """
-        due = self.length.warmup_turns or self.length.turns // 2
+        due = (self.length.warmup_turns + self.length.turns) // 2
         if self.credit is not None or not self._squares or self.position <= due:
             return
         self.credit = check_credit(self.search, loss_of, self._squares)
