@@ -617,3 +617,15 @@ def test_the_advantage_is_contradicted_on_a_chain_and_nowhere_else(make):
 @pytest.mark.parametrize("make", [chain, residual, cell])
 def test_the_same_for_other_seeds_and_longer_training(make, seed):
     judge(make, seed, epochs=120)
+
+
+FAST_THETA = partial(torch.optim.Adam, lr=0.05, betas=(0.5, 0.999))
+
+
+@pytest.mark.slow
+def test_a_search_of_a_chain_is_warned_while_it_runs():
+    search = Search(digit_network(chain, 0), "advantage", architecture_optimizer=FAST_THETA)
+    steps = []
+    with pytest.warns(CreditWarning, match=r"The slopes of advantage contradict.*Write strategy=\"contrast\""):
+        search.run(digits.build(batch=50), epochs=240, warmup=120, on_step=steps.append)
+    assert len(steps) == 120 * 14 + 2 * 120 * 14
