@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from advnas.records.journal import read_journal
+from advnas.search import CreditCheck, Swap, loop
 from advnas.studies.run import read_results
 
 HERE = Path(__file__).parent
@@ -80,6 +81,18 @@ def test_changed_settings_are_refused_by_name(digits, here, monkeypatch):
     code, _, error = here("search", "--resume", "--epochs", "4")
     assert code == 2
     assert "epochs is 4 now and was 3" in error
+
+
+def test_slopes_that_contradict_measured_swaps_are_a_line_of_the_verdict(at_home, here, monkeypatch):
+    against = CreditCheck("advantage", False, (Swap("middle", "skip", "mlp", 1.0, -1.0),) * 8)
+    monkeypatch.setattr(loop, "plan_squares", lambda search, length: 8)
+    monkeypatch.setattr(loop, "check_credit", lambda search, loss_of, squares: against)
+    quick = ["--epochs", "2", "--seeds", "1", "--jobs", "1"]
+    code, output, _ = here("search", "my_searches:make_search", *quick)
+    assert code == 0
+    told = " ".join(output.split())
+    assert "The slopes of advantage contradict measured swaps at 1 of 1 decisions" in told
+    assert 'Write strategy="contrast".' in told
 
 
 def test_a_second_search_gets_a_folder_of_its_own(at_home, here):

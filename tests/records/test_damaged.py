@@ -497,6 +497,8 @@ def test_a_run_refuses_a_warm_up_that_is_none(warm, tmp_path):
         {"warmup_seconds": None},
         {"work": {}},
         {"data": []},
+        {"credit": []},
+        {"credit": {"strategy": "advantage"}},
         {"search": {"weights": {}, "architecture": {}}},
     ],
 )

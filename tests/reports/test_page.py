@@ -8,6 +8,7 @@ import pytest
 
 from advnas.reports.page import summary, write_report
 from advnas.reports.study import read_study
+from advnas.search import CreditCheck, Swap
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
@@ -252,3 +253,21 @@ def test_a_study_that_retrains_without_a_finished_run_is_reported(write_study, t
     text = write_report(folder, None)[0].read_text()
     assert "No run is finished yet" in text
     assert "gdas, seed 0 (unfinished)" in text
+
+
+def test_measured_swaps_have_a_table_of_their_own(write_study, tmp_path):
+    folder = write_study(tmp_path, ("advantage", "contrast", "random"), seeds=1, experiment="ptb")
+    assert "<h2>Credit</h2>" not in write_report(folder, None)[0].read_text()
+    for name, believed in (("advantage", -1.0), ("contrast", 1.0)):
+        path = folder / f"runs/{name}-0/result.json"
+        swaps = (Swap("0->1", "relu", "tanh", 1.0, believed),) * 8
+        credit = CreditCheck(name, name == "contrast", swaps).to_json()
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"credit": credit}))
+    page = write_report(folder, None)[0].read_text()
+    section = page[page.index("<h2>Credit</h2>") : page.index("<h2>Figures</h2>")]
+    rows = re.findall(r"<tr>\s*<th scope=\"row\">(\w+)</th>(.*?)</tr>", section, re.DOTALL)
+    cells = {name: re.findall(r"<td>(.*?)</td>", row) for name, row in rows}
+    assert cells == {
+        "contrast": ["1", "8", "1.00", "0 of 1", "agree"],
+        "advantage": ["1", "8", "-1.00", "1 of 1", "contradict"],
+    }

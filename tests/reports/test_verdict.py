@@ -2,8 +2,10 @@ import json
 
 import pytest
 
+from advnas.reports.credit import credit_rows
 from advnas.reports.study import read_study
 from advnas.reports.verdict import undecided, verdict
+from advnas.search import CreditCheck, Swap
 
 MEASURE = {"name": "test accuracy", "more_is_better": True}
 
@@ -96,3 +98,37 @@ def test_the_noise_of_the_signal_comes_from_the_steps(folder):
     assert "0->1 of seed 1" in text
     assert "scatters 3.0 times" in text
     assert "over 100 steps" in text
+
+
+def measured(folder, right, wrong):
+    """Let every run with advantage have measured swaps, of which the slopes had some right and some wrong."""
+    swaps = [Swap("0->1", "a", "b", 1.0, 1.0)] * right + [Swap("0->2", "a", "b", 1.0, -1.0)] * wrong
+    for path in folder.glob("runs/advantage-*/result.json"):
+        credit = CreditCheck("advantage", False, tuple(swaps)).to_json()
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"credit": credit}))
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "good", "words", "row"),
+    [
+        (0, 4, False, "contradict measured swaps at 1 of 1 decisions (cosine -1.00 over 12 swaps", "contradict"),
+        (8, 8, False, 'Write strategy="contrast"', "contradict"),
+        (20, 2, True, "agree with measured swaps (cosine 0.82 over 66 swaps", "agree"),
+        (3, 2, None, "is open (cosine 0.20 over 15 swaps", "open"),
+    ],
+)
+def test_slopes_are_judged_by_the_swaps_of_all_seeds(right, wrong, good, words, row, folder):
+    measured(folder, right, wrong)
+    remarks = judge(folder, {"advantage": [1, 2, 3], "random": [1, 2, 3]})
+    text = next(text for text in remarks if words in text)
+    assert remarks[text] is good
+    (cells,) = credit_rows(read_study(folder))
+    cosine = (right - wrong) / (right + wrong)
+    assert cells[:4] == ("advantage", "3", str(3 * (right + wrong)), f"{cosine:.2f} ± 0.00")
+    assert cells[-1] == row
+
+
+def test_nothing_is_said_about_slopes_where_no_swap_was_measured(folder):
+    remarks = judge(folder, {"advantage": [1, 2, 3], "random": [1, 2, 3]})
+    assert not any("swaps" in text for text in remarks)
+    assert credit_rows(read_study(folder)) == []

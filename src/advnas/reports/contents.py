@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from advnas.search.swaps import CreditCheck
 from advnas.strategies import Answer
 
 Operations = Mapping[str, str]
@@ -91,6 +92,7 @@ class RunResult:
     saved_bytes: activations kept for the backward pass of one step. evaluation: None where answers are looked up in
     a table. operation_sizes: weights of every operation; empty where the run did not tell. ranked: None where
     nothing was ranked. passes: forward passes spent on theta and on the answer; None where the run did not tell.
+    credit: measured swaps next to what the strategy believed; None where nothing was measured.
     """
 
     strategy: str
@@ -105,6 +107,7 @@ class RunResult:
     operation_sizes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     ranked: RankedBest | None = None
     passes: float | None = None
+    credit: CreditCheck | None = None
 
 
 @dataclass(frozen=True)

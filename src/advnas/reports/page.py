@@ -10,6 +10,8 @@ from advnas.paper import published
 from advnas.records.files import write_atomically
 from advnas.reports import cells, figures
 from advnas.reports.contents import Measure
+from advnas.reports.credit import HEADER as CREDIT_HEADER
+from advnas.reports.credit import credit_rows
 from advnas.reports.judging import judge
 from advnas.reports.pairs import ENOUGH, all_pairings
 from advnas.reports.study import Accuracies, RunRecords, StudyRecords, read_study
@@ -73,6 +75,8 @@ def write_report(folder: Path, table: Accuracies | None) -> list[Path]:
         "pairs_header": PAIRS_HEADER,
         "pairs_measure": pairings[0].measure if pairings else "",
         "pairs_enough": ENOUGH,
+        "credit": credit_rows(study),
+        "credit_header": CREDIT_HEADER,
     }
     write_atomically(page, _render(study, words, numbers, pictures))
     return [page, *written, *curve_files, *decision_files, *cell_files]

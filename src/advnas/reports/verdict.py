@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 from advnas import strategies
 from advnas.records.journal import read_journal
+from advnas.reports.credit import checks_of
 from advnas.reports.judging import judge
 from advnas.reports.pairs import ENOUGH, Difference, Pairing, compare
 from advnas.reports.study import Accuracies, RunRecords, StudyRecords
+from advnas.search.swaps import CreditCheck
 
 _ADVICE = f"Run at least {ENOUGH}: --seeds {ENOUGH}."
 _UNDECIDED = 0.1  # an operation that is less than this more likely than the next has not won
@@ -56,6 +58,7 @@ def conduct(study: StudyRecords) -> list[Remark]:
             remarks += _collapse(strategy, runs)
             remarks += _certainty(strategy, runs)
             remarks += _noise(strategy, runs)
+            remarks += _credit(runs)
     return remarks
 
 
@@ -153,6 +156,14 @@ def _noise(strategy: str, runs: Sequence[RunRecords]) -> Iterator[Remark]:
             f"its mean is from 0, over {steps} steps, "
             + ("so its direction is known." if enough else "so its direction is a guess."),
         )
+
+
+def _credit(runs: Sequence[RunRecords]) -> Iterator[Remark]:
+    """Whether the slopes agree with swaps that were measured, those of all seeds together."""
+    checks = checks_of(runs)
+    pooled = CreditCheck.pooled(checks) if checks else None
+    if pooled is not None and pooled.enough:
+        yield Remark(False if pooled.contradicts else True if pooled.agrees else None, str(pooled))
 
 
 def _signals(path: Path) -> dict[str, list[float]]:

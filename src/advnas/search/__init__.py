@@ -6,10 +6,13 @@ from advnas.search.policy import Policy
 from advnas.search.schedule import Length, batches_in, constant, cosine
 from advnas.search.search import PAPER_THETA, PAPER_WEIGHTS, Search
 from advnas.search.step import Draws, LossOf, NonFiniteLoss, OptimizerOf, ProcessBest, SearchStopped, Step
+from advnas.search.swaps import CreditCheck, CreditWarning, Swap
 
 __all__ = [
     "PAPER_THETA",
     "PAPER_WEIGHTS",
+    "CreditCheck",
+    "CreditWarning",
     "Draws",
     "Length",
     "LossOf",
@@ -25,6 +28,7 @@ __all__ = [
     "SearchRun",
     "SearchStopped",
     "Step",
+    "Swap",
     "TwoStreams",
     "advance",
     "batches_in",

@@ -25,7 +25,8 @@ from advnas.records.restoring import check_form
 from advnas.records.signals import StopSignals
 from advnas.search.data import Minibatches
 from advnas.search.schedule import Length, turn
-from advnas.search.step import SearchStopped, Step
+from advnas.search.step import LossOf, SearchStopped, Step
+from advnas.search.swaps import CreditCheck, check_credit, plan_squares
 
 if TYPE_CHECKING:
     from advnas.search.search import Search
@@ -60,12 +61,21 @@ class SearchRun:
         search: at its beginning; it is told how long it will be.
         data: what its minibatches are.
         length: how long the run is.
+        on_credit: called when the strategy's credit has been compared with measured swaps; by rank 0 alone.
     """
 
-    def __init__(self, search: "Search", data: Minibatches, length: Length) -> None:
+    def __init__(
+        self,
+        search: "Search",
+        data: Minibatches,
+        length: Length,
+        on_credit: Callable[[CreditCheck], object] | None = None,
+    ) -> None:
         self.search, self.data, self.length = search, data, length
+        self.credit: CreditCheck | None = None
         self._losses: list[float] = []
         search.set_length(length.turns, length.warmup_turns)
+        self._on_credit, self._squares = on_credit, plan_squares(search, length)
 
     @property
     def position(self) -> int:
@@ -74,9 +84,32 @@ class SearchRun:
 
     def turn(self) -> Iterator[Step]:
         """Take the steps of one turn of Algorithm 1's loop."""
-        for step in turn(self.search, *self.data.losses(self.search)):
+        latest, next_of_theta = self.data.losses(self.search)
+
+        def of_theta() -> LossOf:
+            nonlocal latest
+            latest = next_of_theta()
+            return latest
+
+        for step in turn(self.search, latest, of_theta):
             self._losses += [step.loss] * (step.phase == "architecture")
             yield step
+            if step.phase == "architecture":
+                self._check_credit(latest)
+
+    def _check_credit(self, loss_of: LossOf) -> None:
+        """Measure swaps once, half-way between the end of the warm-up and the end of the search.
+
+        By then theta has moved, and where slopes mislead it they contradict the swaps most clearly. This comes
+        after a step of theta, on its minibatch: data that carry a state along, such as a text, take it from the
+        first pass over a minibatch, which must be the search's own.
+        """
+        due = (self.length.warmup_turns + self.length.turns) // 2
+        if self.credit is not None or not self._squares or self.position <= due:
+            return
+        self.credit = check_credit(self.search, loss_of, self._squares)
+        if self._on_credit is not None and self.search.group.rank == 0:
+            self._on_credit(self.credit)
 
     def record(self) -> dict[str, Any]:
         """Entropy, answers, and the mean loss of theta's steps since the last record."""
@@ -109,6 +142,7 @@ class SearchRun:
             "seed": self.search.seed,
             **self.search.answers(),
             "operation_sizes": self.search.space.operation_sizes(),
+            "credit": self.credit.to_json() if self.credit is not None and self.credit.swaps else None,
         }
 
     def state(self, folder: Path) -> dict[str, Any]:
@@ -118,6 +152,7 @@ class SearchRun:
             "search": self.search.state(folder),
             "data": self.data.state(),
             "losses": list(self._losses),
+            "credit": None if self.credit is None else self.credit.to_json(),
         }
 
     def restore(self, state: dict[str, Any], folder: Path) -> None:
@@ -128,9 +163,11 @@ class SearchRun:
         changed = [f"{key} is {now[key]} now and was {before.get(key)}" for key in now if _differ(key, now, before)]
         if changed:
             raise ValueError(f"other settings: {'; '.join(changed)}")
+        credit = state.get("credit")  # not yet measured, or not known to version 0.1
+        checked = None if credit is None else CreditCheck.from_json(credit)
         self.data.restore(state["data"])
         self.search.restore(state["search"], folder)  # last: what it takes over it keeps
-        self._losses = list(state["losses"])
+        self._losses, self.credit = list(state["losses"]), checked
 
 
 def _differ(key: str, now: Mapping[str, Any], before: Mapping[str, Any]) -> bool:

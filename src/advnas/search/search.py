@@ -25,6 +25,7 @@ from advnas.search.schedule import Length, Progress, batches_in, cosine, turn
 from advnas.search.second_order import Further
 from advnas.search.shared_weights import SharedWeights
 from advnas.search.step import Draws, LossOf, OptimizerOf, ProcessBest, Step, check_finite
+from advnas.search.swaps import warn_of
 from advnas.space import Trace
 from advnas.stores import Store, make_store
 from advnas.strategies import Feedback, Phase, Strategy
@@ -158,10 +159,9 @@ class Search:
     @property
     def process_best(self) -> ProcessBest | None:
         """The drawn architecture with the lowest minibatch loss so far."""
-        policy = self.policy
-        return (
-            ProcessBest(self.space.architecture(policy.best), policy.best_loss.item()) if policy.has_best else None
-        )
+        if not self.policy.has_best:
+            return None
+        return ProcessBest(self.space.architecture(self.policy.best), self.policy.best_loss.item())
 
     def answers(self) -> dict[str, Any]:
         """Return argmax, process best and probabilities as they stand; plain values, ready for JSON."""
@@ -290,7 +290,7 @@ class Search:
                 "under way. Make a new Search, or take further steps with weight_step and architecture_step."
             )
         length = Length(batches_in(task.training, processes=self.group.size), epochs, warmup)
-        run = SearchRun(self, Replayed.of(task, self.seed, (self.group.rank, self.group.size)), length)
+        run = SearchRun(self, Replayed.of(task, self.seed, (self.group.rank, self.group.size)), length, warn_of)
         if folder is None:
             run_search(run, on_step=on_step)
             return self.argmax()
