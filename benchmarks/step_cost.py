@@ -99,7 +99,7 @@ def measure(setting: Setting, names: list[str]) -> dict[str, Measure]:
     """For every strategy: architecture_step, weight_step, joint_step and saved_bytes, as ratios."""
     loss_of = make_loss(setting)
     subjects: dict[str, Subject] = {name: Searching(name, setting) for name in names}
-    for name in GROWN.intersection(names):
+    for name in filter(GROWN.__contains__, names):
         subjects[f"{name}, 64 candidates"] = Searching(name, setting, copies=MANY)
     costs = {name: Costs() for name in [*subjects, "plain"]}
     drawn = list(balanced_architectures(setting) if setting.balanced else draw_architectures(setting))
@@ -138,7 +138,7 @@ class Costs:
 
 def ratios(costs: dict[str, Costs]) -> dict[str, Measure]:
     plain = costs.pop("plain")
-    grown = {name: costs.pop(f"{name}, 64 candidates") for name in GROWN.intersection(costs)}
+    grown = {name: costs.pop(f"{name}, 64 candidates") for name in GROWN if name in costs}
     results: dict[str, Measure] = {}
     for name, cost in costs.items():
         kinds = ("architecture_step", "weight_step", "joint_step")
