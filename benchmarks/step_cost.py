@@ -2,13 +2,16 @@
 
 Time of every strategy's steps on the NAS-Bench-201 network, and bytes kept for the backward pass, as ratios to
 plain training of the derived modules. Everything is measured in one run, interleaved, on the same uniformly
-drawn architectures, because machines change their speed from minute to minute.
+drawn architectures, because machines change their speed from minute to minute. Where a strategy compares the drawn
+operations with rivals, these are drawn uniformly as well, once per architecture: they cost from a dot product to a
+convolution, and the fastest of several repeats would be that with the cheapest rivals.
 
     .venv/bin/python benchmarks/step_cost.py --json
 """
 
 import argparse
 import ctypes
+import itertools
 import json
 import platform
 import sys
@@ -32,6 +35,7 @@ from advnas.search.plan import saved_bytes
 from advnas.spaces.nasbench201 import ConvolutionCellNetwork, nasbench201_candidates
 
 MANY = 16  # copies of NAS-Bench-201's four operations: 64 candidates an edge
+GROWN = {"advantage", "contrast"}  # strategies that are measured with so many as well
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,7 @@ class Setting:
     batch: int = 64
     side: int = 32
     architectures: int = 20
+    balanced: bool = False
     repeats: int = 2
     seed: int = 0
 
@@ -54,7 +59,7 @@ def main() -> None:
     options = parse_arguments()
     keep_freed_memory()
     keep_kernels()
-    setting = Setting(architectures=options.architectures, repeats=options.repeats)
+    setting = Setting(architectures=options.architectures, balanced=options.balanced, repeats=options.repeats)
     results = measure(setting, options.strategies)
     if options.json:
         print(json.dumps(results, indent=1))
@@ -68,6 +73,12 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--strategies", nargs="+", default=list(strategies.names()))
     parser.add_argument("--architectures", type=int, default=Setting.architectures)
+    parser.add_argument(
+        "--balanced",
+        action="store_true",
+        help="12 architectures that have every operation, beside every rival, once at every edge: 20 drawn ones "
+        "happen to have 20 convolutions of 3 x 3 and 41 skip connections, where 30 each are to be expected",
+    )
     parser.add_argument("--repeats", type=int, default=Setting.repeats, help="the fastest of these counts")
     return parser.parse_args()
 
@@ -88,11 +99,12 @@ def measure(setting: Setting, names: list[str]) -> dict[str, Measure]:
     """For every strategy: architecture_step, weight_step, joint_step and saved_bytes, as ratios."""
     loss_of = make_loss(setting)
     subjects: dict[str, Subject] = {name: Searching(name, setting) for name in names}
-    if "advantage" in subjects:
-        subjects["advantage, 64 candidates"] = Searching("advantage", setting, copies=MANY)
+    for name in filter(GROWN.__contains__, names):
+        subjects[f"{name}, 64 candidates"] = Searching(name, setting, copies=MANY)
     costs = {name: Costs() for name in [*subjects, "plain"]}
-    for number, architecture in enumerate(draw_architectures(setting), start=1):
-        print(f"architecture {number} of {setting.architectures}", file=sys.stderr)
+    drawn = list(balanced_architectures(setting) if setting.balanced else draw_architectures(setting))
+    for number, (architecture, rivals) in enumerate(drawn, start=1):
+        print(f"architecture {number} of {len(drawn)}", file=sys.stderr)
         subjects["plain"] = PlainTraining(architecture, setting)
         steps = [
             (subject, costs[name], kind, step)
@@ -100,11 +112,11 @@ def measure(setting: Setting, names: list[str]) -> dict[str, Measure]:
             for kind, step in subject.steps(loss_of).items()
         ]
         for subject, cost, kind, step in steps:
-            subject.aim(architecture)
+            subject.aim(architecture, rivals)
             cost.bytes[kind] += saved_bytes(step)
         for _ in range(setting.repeats):
             for subject, cost, kind, step in steps:
-                subject.aim(architecture)  # not a part of the step
+                subject.aim(architecture, rivals)  # not a part of the step
                 cost.add(kind, number, seconds(step))
     return ratios(costs)
 
@@ -126,19 +138,19 @@ class Costs:
 
 def ratios(costs: dict[str, Costs]) -> dict[str, Measure]:
     plain = costs.pop("plain")
-    many = costs.pop("advantage, 64 candidates", None)
+    grown = {name: costs.pop(f"{name}, 64 candidates") for name in GROWN if name in costs}
     results: dict[str, Measure] = {}
     for name, cost in costs.items():
         kinds = ("architecture_step", "weight_step", "joint_step")
         results[name] = {kind: round(cost.seconds(kind) / plain.seconds("plain"), 3) for kind in kinds}
         results[name]["saved_bytes"] = round(cost.bytes["architecture_step"] / plain.bytes["plain"], 3)
-    if many is not None:
-        few = costs["advantage"]
+    for name, many in grown.items():
+        few = costs[name]
         for kind in ("architecture_step", "weight_step", "joint_step"):
             growth = many.seconds(kind) / few.seconds(kind)
-            results["advantage"][f"{kind}_64_to_4_candidates"] = round(growth, 3)
+            results[name][f"{kind}_64_to_4_candidates"] = round(growth, 3)
         growth = many.bytes["architecture_step"] / few.bytes["architecture_step"]
-        results["advantage"]["saved_bytes_64_to_4_candidates"] = round(growth, 3)
+        results[name]["saved_bytes_64_to_4_candidates"] = round(growth, 3)
     return results
 
 
@@ -165,19 +177,34 @@ def make_network(setting: Setting, copies: int = 1) -> nn.Module:
     return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
 
-def draw_architectures(setting: Setting) -> Iterator[Architecture]:
+def draw_architectures(setting: Setting) -> Iterator[tuple[Architecture, Architecture]]:
+    """Uniformly drawn architectures, and for each another operation at every decision: the rivals."""
     space = SearchSpace(make_network(setting))
     uniform = Distribution(torch.zeros(len(space), max(space.sizes)))
-    random = generator(setting.seed, 1)
+    random, random_rivals = generator(setting.seed, 1), generator(setting.seed, 2)
     for _ in range(setting.architectures):
-        yield space.architecture(uniform.sample(random))
+        chosen = uniform.sample(random)
+        rivals = uniform.without(chosen).sample(random_rivals)
+        yield space.architecture(chosen), space.architecture(rivals)
+
+
+def balanced_architectures(setting: Setting) -> Iterator[tuple[Architecture, Architecture]]:
+    """The same, with every pair of an operation and its rival once at every decision, in any order."""
+    decisions, random = SearchSpace(make_network(setting)).decisions, generator(setting.seed, 3)
+    names = [decision.name for decision in decisions]
+    pairs = [list(itertools.permutations(decision.operations, 2)) for decision in decisions]
+    orders = [torch.randperm(len(some), generator=random).tolist() for some in pairs]
+    for places in zip(*orders, strict=True):
+        here = [some[place] for some, place in zip(pairs, places, strict=True)]
+        chosen, rivals = (dict(zip(names, row, strict=True)) for row in zip(*here, strict=True))
+        yield Architecture(chosen), Architecture(rivals)
 
 
 class Subject(Protocol):
     """What is measured."""
 
-    def aim(self, architecture: Architecture) -> None:
-        """Make the next step run this architecture."""
+    def aim(self, architecture: Architecture, rivals: Architecture) -> None:
+        """Make the next step run this architecture, and compare it with these rivals if it has any."""
 
     def steps(self, loss_of: LossOf) -> dict[str, Callable[[], object]]:
         """The kinds of steps it can take."""
@@ -191,7 +218,7 @@ class PlainTraining:
         self._parameters = list(self._model.parameters())
         self._optimizer = PAPER_WEIGHTS(self._parameters)
 
-    def aim(self, architecture: Architecture) -> None:
+    def aim(self, architecture: Architecture, rivals: Architecture) -> None:
         pass
 
     def steps(self, loss_of: LossOf) -> dict[str, Callable[[], object]]:
@@ -205,14 +232,15 @@ class PlainTraining:
 
 
 class Searching:
-    """A search that is made to run given architectures, by moving all of theta's weight onto them."""
+    """A search that is made to run given architectures, by moving theta's weight onto them and their rivals."""
 
     def __init__(self, name: str, setting: Setting, copies: int = 1) -> None:
         steps = 1_000_000  # so long that temperatures and learning rates stay as they are at the start
         self._search = Search(make_network(setting, copies), name, steps=steps)
 
-    def aim(self, architecture: Architecture) -> None:
-        self._search.theta.assign(50 * self._search.space.one_hot(architecture))
+    def aim(self, architecture: Architecture, rivals: Architecture) -> None:
+        space = self._search.space
+        self._search.theta.assign(50 * space.one_hot(architecture) + 25 * space.one_hot(rivals))
 
     def steps(self, loss_of: LossOf) -> dict[str, Callable[[], object]]:
         search = self._search

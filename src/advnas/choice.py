@@ -77,23 +77,23 @@ class Choice(nn.Module):
         return output
 
     def _run_all(self, active: Sequence[ActiveCandidate], args: Any, kwargs: Any) -> Any:
-        versions = _versions((args, kwargs))
+        versions = _versions_of(args, kwargs)
         total = None
         for one in active:
             output = self._run(one, args, kwargs)
-            if versions != _versions((args, kwargs)):
+            if versions != _versions_of(args, kwargs):
                 raise self.input_changed(one.index)
             total = output if total is None else map_tensors(torch.add, total, output)
         return total
 
     def _run_with_rivals(self, route: Route, args: Any, kwargs: Any) -> Any:
         """Run what is on the path now, and the rivals in the backward pass, on the same input."""
-        rerun = Rerun(self, (args, kwargs))
+        rerun = Rerun(self, args, kwargs)
         return add_zero_gates(rerun, route.rivals, self._run_all(route.active, args, kwargs))
 
     def run_rival(self, index: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run one candidate without a graph, and leave its buffers, such as running statistics, as they are."""
-        versions = _versions((args, kwargs))
+        versions = _versions_of(args, kwargs)
         before = [dict(buffers) for buffers in self._buffers_inside[index]]
         for buffers in self._buffers_inside[index]:
             buffers.update({name: copy_on_write(buffer) for name, buffer in buffers.items() if buffer is not None})
@@ -102,7 +102,7 @@ class Choice(nn.Module):
         finally:
             for buffers, earlier in zip(self._buffers_inside[index], before, strict=True):
                 buffers.update(earlier)
-        if versions != _versions((args, kwargs)):
+        if versions != _versions_of(args, kwargs):
             raise self.input_changed(index)
         self._check_shape(self.operations[index], args, kwargs, output)
         return output
@@ -237,8 +237,12 @@ def _plain(shape: Hashable) -> Hashable:
     return tuple(shape) if isinstance(shape, torch.Size) else shape
 
 
+def _versions_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
+    """Changes with every write into one of the tensors of a call."""
+    return _versions(args[0]) if len(args) == 1 and not kwargs else _versions((args, kwargs))
+
+
 def _versions(tree: Any) -> Hashable:
-    """Changes with every write into one of the tensors."""
     if isinstance(tree, Tensor):
         return None if tree.is_inference() else tree._version
     if isinstance(tree, dict):

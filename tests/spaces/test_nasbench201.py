@@ -9,7 +9,15 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from advnas import Architecture, Choice, Draw, Search, SearchSpace, Zero
-from advnas.spaces.nasbench201 import EDGES, Cell, ConvolutionCellNetwork, ReLUConvBN, SharedReLU
+from advnas.search.plan import saved_bytes
+from advnas.spaces.nasbench201 import (
+    EDGES,
+    Cell,
+    ConvolutionCellNetwork,
+    Reduction,
+    ReLUConvBN,
+    SharedReLU,
+)
 from advnas.testing import check_space
 
 NAMES = [f"{source}->{target}" for source, target in EDGES]
@@ -230,6 +238,26 @@ def test_frozen_weights_change_neither_the_output_nor_any_slope(kernel, affine, 
         assert torch.allclose(frozen, plain, rtol=1e-5, atol=1e-5)
     with torch.no_grad():
         assert torch.allclose(outcomes[0][0], module.norm(module.conv(F.relu(x))), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("layout", FORMATS, ids=FORMAT_IDS)
+def test_a_frozen_reduction_changes_neither_the_output_nor_the_slope_of_its_input(layout):
+    module, outcomes = Reduction(4, affine=True).double(), []
+    for trainable in (False, True):
+        module.requires_grad_(trainable)
+        x = randn(3, 4, 6, 8).double().to(memory_format=layout).requires_grad_()
+        output = module(x)
+        outcomes.append([output, *torch.autograd.grad(output, x, randn(*output.shape, seed=1).double())])
+    for frozen, plain in zip(*outcomes, strict=True):
+        assert torch.allclose(frozen, plain, rtol=1e-9, atol=1e-9)
+
+
+def test_a_frozen_reduction_keeps_its_input_once():
+    """The pooling of its shortcut and its first convolution share it; no ReLU of that size is kept."""
+    module, x = Reduction(4, affine=False), randn(3, 4, 32, 32).requires_grad_() * 1
+    trained = saved_bytes(lambda: module(x))
+    module.requires_grad_(False)
+    assert trained - saved_bytes(lambda: module(x)) > 0.9 * x.nbytes  # the frozen weights are counted
 
 
 @pytest.mark.parametrize("layout", FORMATS, ids=FORMAT_IDS)

@@ -99,14 +99,12 @@ class Rerun:
 
     Args:
         choice: whose candidates they are.
-        call: the arguments and keyword arguments of the choice.
+        args, kwargs: what the choice was called with.
     """
 
-    def __init__(self, choice: RunsRivals, call: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
+    def __init__(self, choice: RunsRivals, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.choice = choice
-        leaves, self._form = tree_flatten(call)
-        self._tensors: list[Tensor] = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-        self._others = [_HOLE if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        self._tensors, self._call_with = _take_apart(args, kwargs)
         devices = {tensor.device for tensor in self._tensors}
         self._random, self._precision = GeneratorStates(devices), _autocast(devices)
 
@@ -117,14 +115,30 @@ class Rerun:
 
     def __call__(self, rival: Rival, inputs: Sequence[Tensor]) -> Any:
         """Run a rival on the same input, without a graph."""
-        tensors = iter(inputs)
-        leaves = [next(tensors) if leaf is _HOLE else leaf for leaf in self._others]
-        args, kwargs = tree_unflatten(leaves, self._form)
+        args, kwargs = self._call_with(inputs)
         with rival.lent(), self._random.again(), self._precision:
             return self.choice.run_rival(rival.index, args, kwargs)
 
 
+_Call = tuple[tuple[Any, ...], dict[str, Any]]
 _HOLE = object()  # where a tensor stood
+
+
+def _take_apart(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], _Call]]:
+    """The tensors of a call, and a function that makes the same call with other tensors."""
+    if len(args) == 1 and not kwargs and isinstance(args[0], Tensor):  # by far the most common call
+        return [args[0]], lambda tensors: ((tensors[0],), {})
+    leaves, form = tree_flatten((args, kwargs))
+    others = [_HOLE if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+
+    def call_with(tensors: Sequence[Tensor]) -> _Call:
+        waiting = iter(tensors)
+        call: _Call = tree_unflatten([next(waiting) if leaf is _HOLE else leaf for leaf in others], form)
+        return call
+
+    return [leaf for leaf in leaves if isinstance(leaf, Tensor)], call_with
 
 
 def _autocast(devices: set[torch.device]) -> AbstractContextManager[object]:

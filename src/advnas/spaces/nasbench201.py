@@ -1,5 +1,6 @@
 """The NAS-Bench-201 network: stacked cells that share one decision per edge."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,31 +21,31 @@ _BY_SOURCE = sorted(range(len(EDGES)), key=lambda index: EDGES[index])
 MakeCandidates = Callable[[int], Mapping[str, nn.Module]]
 
 
-class ReLUConvBN(nn.Module):
-    """ReLU, convolution, BatchNorm; keeps height and width.
+class ReLUConv(nn.Conv2d):
+    """ReLU, then a convolution that divides height and width by its stride.
 
-    While its weights are frozen, as in an architecture step, it keeps its own input for the backward pass,
-    which all edges that leave a node share, instead of every edge's own output of the ReLU. That output is made by
-    `relu`, which a cell replaces by one that its edges share.
+    While its weight is frozen, as in an architecture step, it keeps its own input for the backward pass, which
+    others keep anyway (edges that leave the same node, a pooling beside it), instead of its own output of the ReLU.
+    That output is made by `relu`, which a cell replaces by one that its edges share.
     """
 
-    def __init__(self, channels: int, kernel: int, *, affine: bool) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(channels, channels, kernel, padding=kernel // 2, bias=False)
-        self.norm = batch_norm(channels, affine=affine)
+    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1) -> None:
+        super().__init__(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
         self.relu: Callable[[Tensor], Tensor] = _relu
 
-    @property
-    def last_norm(self) -> nn.BatchNorm2d:
-        """Where a gate can live at no cost."""
-        return self.norm
-
     def forward(self, x: Tensor) -> Tensor:
-        """[batch, channels, height, width] to the same."""
-        weight = self.conv.weight
-        if x.requires_grad and torch.is_grad_enabled() and not weight.requires_grad:
-            return self.norm(_frozen_relu_conv(x, self.relu(x), weight))  # type: ignore[no-any-return]
-        return self.norm(self.conv(F.relu(x)))  # type: ignore[no-any-return]
+        """[batch, inputs, height, width] to [batch, outputs, height / stride, width / stride]."""
+        if x.requires_grad and torch.is_grad_enabled() and not self.weight.requires_grad:
+            return _frozen_relu_conv(x, self.relu(x), self.weight, self.stride)
+        return super().forward(F.relu(x))
+
+
+class ReLUConvBN(nn.Sequential):
+    """ReLU, convolution, BatchNorm; keeps height and width."""
+
+    def __init__(self, channels: int, kernel: int, *, affine: bool) -> None:
+        conv, norm = ReLUConv(channels, channels, kernel), batch_norm(channels, affine=affine)
+        super().__init__(OrderedDict(conv=conv, norm=norm))
 
 
 def _relu(x: Tensor) -> Tensor:
@@ -55,27 +56,28 @@ class _FrozenReLUConv(_SingleLevelFunction):
     """conv(relu(x)) with a weight that needs no gradient; keeps x, not relu(x)."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, rectified: Tensor, weight: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, rectified: Tensor, weight: Tensor, stride: tuple[int, ...]) -> Tensor:
         ctx.save_for_backward(x, weight)
-        return F.conv2d(rectified, weight, padding=weight.shape[-1] // 2)
+        ctx.stride = stride
+        return F.conv2d(rectified, weight, None, stride, padding=weight.shape[-1] // 2)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
         if torch.is_grad_enabled():
             raise RuntimeError(
                 "A frozen convolution can be differentiated only once; do not use create_graph=True."
             )
         x, weight = ctx.saved_tensors
-        padding = weight.shape[-1] // 2
+        padding = (weight.shape[-1] // 2,) * 2
         # Its second argument stands for the input, of which only the shape and layout matter here: those of x.
         wanted, _, _ = torch.ops.aten.convolution_backward(
-            gradient, x, weight, None, (1, 1), (padding, padding), (1, 1), False, (0, 0), 1, (True, False, False)
+            gradient, x, weight, None, ctx.stride, padding, (1, 1), False, (0, 0), 1, (True, False, False)
         )
-        return torch.ops.aten.threshold_backward.grad_input(wanted, x, 0, grad_input=wanted), None, None
+        return torch.ops.aten.threshold_backward.grad_input(wanted, x, 0, grad_input=wanted), None, None, None
 
 
 # Without the Python layer of torch.autograd.Function for torch.func transforms.
-_frozen_relu_conv: Callable[[Tensor, Tensor, Tensor], Tensor] = _FrozenReLUConv.apply  # type: ignore[attr-defined]
+_frozen_relu_conv: Callable[..., Tensor] = _FrozenReLUConv.apply  # type: ignore[attr-defined]
 
 
 class SharedReLU:
@@ -123,7 +125,7 @@ class Cell(nn.Module):
         )
         self._relu = SharedReLU()
         for part in self.modules():
-            if isinstance(part, ReLUConvBN):
+            if isinstance(part, ReLUConv):
                 part.relu = self._relu
 
     def forward(self, x: Tensor) -> Tensor:
@@ -144,11 +146,11 @@ class Reduction(nn.Module):
         super().__init__()
         wide = 2 * channels
         self.body = nn.Sequential(
-            nn.ReLU(),
-            nn.Conv2d(channels, wide, 3, stride=2, padding=1, bias=False),
+            nn.Identity(),  # as in the benchmark, where the ReLU has a number too: weights keep their names
+            ReLUConv(channels, wide, 3, stride=2),
             batch_norm(wide, affine=affine),
-            nn.ReLU(),
-            nn.Conv2d(wide, wide, 3, padding=1, bias=False),
+            nn.Identity(),
+            ReLUConv(wide, wide, 3),
             batch_norm(wide, affine=affine),
         )
         self.shortcut = nn.Sequential(nn.AvgPool2d(2), nn.Conv2d(channels, wide, 1, bias=False))
