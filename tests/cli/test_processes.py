@@ -76,9 +76,9 @@ def test_two_processes_search_and_tell_what_they_sent(mine):
     program = start(mine, *SEARCH, "--processes", "2", "--folder", mine / "both", "--json")
     output, errors = program.communicate(timeout=120)
     assert program.returncode == 0, errors
-    assert json.loads(output)["answer"]["run"] == "advantage-0"
+    assert json.loads(output)["answer"]["run"] == "contrast-0"
     assert "Bytes that each of 2 processes handed over per step:" in errors
-    traffic = json.loads((mine / "both/runs/advantage-0/result.json").read_text())["traffic"]
+    traffic = json.loads((mine / "both/runs/contrast-0/result.json").read_text())["traffic"]
     assert traffic["bytes"]["architecture step"] == 4 * (
         2 + 1 + 1
     )  # theta, the decision that was reached, the loss
@@ -97,7 +97,7 @@ def test_torchrun_starts_again_after_a_death_and_the_search_goes_on(mine):
         launcher = ("torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "1", "-m")
         program = start(mine, *SEARCH, "--config", "slow.toml", "--folder", folder, launcher=launcher)
         if folder == broken:
-            wait_for("runs/advantage-0/checkpoint-*.json", folder)
+            wait_for("runs/contrast-0/checkpoint-*.json", folder)
             os.kill(rank_among(folder, 1), signal.SIGKILL)
         _, errors = program.communicate(timeout=180)
         assert program.returncode == 0, errors
@@ -113,7 +113,7 @@ def test_a_signal_lets_all_processes_save_and_the_search_goes_on(mine):
     _, errors = whole.communicate(timeout=180)
     assert whole.returncode == 0, errors
     stopped = start(mine, *command, "--folder", mine / "stopped")
-    wait_for("runs/advantage-0/metrics.jsonl", mine / "stopped")
+    wait_for("runs/contrast-0/metrics.jsonl", mine / "stopped")
     stopped.send_signal(signal.SIGTERM)
     _, errors = stopped.communicate(timeout=30)
     assert stopped.returncode == 130
@@ -138,7 +138,7 @@ def test_a_signal_lets_all_processes_save_and_the_search_goes_on(mine):
             ["--processes", "2", "--draws", "independent", "--strategy", "enas"],
             "Enas cannot learn from several draws",
         ),
-        (["--processes", "99"], "has 21 minibatches, which is not one for each of 99 processes."),
+        (["--task", "digits", "--processes", "99"], "has 21 minibatches, which is not one for each of 99 processes."),
         (["--task", "penn_treebank", "--processes", "2"], "penn_treebank is searched by one process."),
     ],
 )

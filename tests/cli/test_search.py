@@ -12,10 +12,12 @@ import pytest
 import torch
 
 from advnas.records.journal import read_journal
+from advnas.reports.pairs import ENOUGH
 from advnas.search import CreditCheck, Swap, loop
 from advnas.studies.run import read_results
 
 HERE = Path(__file__).parent
+DIGITS = ["--task", "digits", "--strategy", "advantage"]
 QUICK = ["--epochs", "3", "--seeds", "2", "--jobs", "1"]
 
 
@@ -29,15 +31,15 @@ def at_home(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory):
-    """The main job, much shortened, in a process of its own."""
+    """A search on images, much shortened, in a process of its own."""
     folder = tmp_path_factory.mktemp("digits")
-    command = [sys.executable, "-m", "advnas", "search", *QUICK, "--json"]
+    command = [sys.executable, "-m", "advnas", "search", *DIGITS, *QUICK, "--json"]
     answer = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stderr
     return folder, answer
 
 
-def test_the_main_job_ends_with_a_table_a_verdict_and_a_report(digits):
+def test_a_search_ends_with_a_table_a_verdict_and_a_report(digits):
     folder, answer = digits
     told = json.loads(answer.stdout)
     assert told["measure"] == "test accuracy"
@@ -59,6 +61,21 @@ def test_the_main_job_ends_with_a_table_a_verdict_and_a_report(digits):
     assert max(map(len, answer.stderr.splitlines())) <= 80
 
 
+def test_the_main_job_compares_contrast_with_both_baselines_over_enough_seeds(at_home, here):
+    sizes = "batch = 2\ncontext = 8\nsteps = 2\nlayers = 2\n"
+    (at_home / "short.toml").write_text(f"epochs = 2\nwarmup = 1\n[options]\n{sizes}")
+    code, output, _ = here("search", "--config", "short.toml", "--jobs", "1", "--json")
+    assert code == 0
+    told = json.loads(output)
+    assert told["measure"] == "test loss"
+    assert len(told["runs"]) == 3 * ENOUGH
+    assert {(pair["strategy"], pair["other"], pair["pairs"]) for pair in told["pairs"]} >= {
+        ("contrast", "random", ENOUGH),
+        ("contrast", "ranked_random", ENOUGH),
+    }
+    assert not any("Too few seeds" in remark["text"] for remark in told["verdict"])
+
+
 def test_every_step_of_a_search_is_a_line(digits):
     folder, _ = digits
     lines = list(read_journal(folder / "runs/digits-advantage/runs/advantage-0/metrics.jsonl"))
@@ -70,7 +87,7 @@ def test_a_finished_search_is_shown_again_and_not_run_again(digits, here, monkey
     folder, answer = digits
     monkeypatch.chdir(folder)
     before = read_results(folder / "runs/digits-advantage")
-    code, output, _ = here("search", "--resume", "--json")
+    code, output, _ = here("search", *DIGITS, "--resume", "--json")
     assert code == 0
     assert json.loads(output)["runs"] == json.loads(answer.stdout)["runs"]
     assert read_results(folder / "runs/digits-advantage") == before
@@ -78,7 +95,7 @@ def test_a_finished_search_is_shown_again_and_not_run_again(digits, here, monkey
 
 def test_changed_settings_are_refused_by_name(digits, here, monkeypatch):
     monkeypatch.chdir(digits[0])
-    code, _, error = here("search", "--resume", "--epochs", "4")
+    code, _, error = here("search", *DIGITS, "--resume", "--epochs", "4")
     assert code == 2
     assert "epochs is 4 now and was 3" in error
 
@@ -99,10 +116,10 @@ def test_a_second_search_gets_a_folder_of_its_own(at_home, here):
     for _ in range(2):
         assert here("search", "my_searches:make_search", "--epochs", "2", "--seeds", "1", "--jobs", "1")[0] == 0
     assert sorted(path.name for path in Path("runs").iterdir()) == [
-        "make_search-advantage",
-        "make_search-advantage-2",
+        "make_search-contrast",
+        "make_search-contrast-2",
     ]
-    code, _, error = here("search", "my_searches:make_search", "--folder", "runs/make_search-advantage")
+    code, _, error = here("search", "my_searches:make_search", "--folder", "runs/make_search-contrast")
     assert code == 2
     assert "Add --resume" in error
 
@@ -220,19 +237,19 @@ def test_a_stopped_search_ends_as_if_it_had_not_been(tmp_path):
     process = subprocess.Popen(
         [*command, "--folder", "stopped"], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
     )
-    metrics = tmp_path / "stopped/runs/advantage-0/metrics.jsonl"
+    metrics = tmp_path / "stopped/runs/contrast-0/metrics.jsonl"
     while process.poll() is None and not (metrics.exists() and metrics.stat().st_size > 2000):
         time.sleep(0.005)
     process.send_signal(signal.SIGTERM)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130, error
     assert "stopped and saved. Go on with: advnas search --resume --folder stopped" in error
-    assert not (tmp_path / "stopped/runs/advantage-0/result.json").exists()
+    assert not (tmp_path / "stopped/runs/contrast-0/result.json").exists()
     again = [sys.executable, "-m", "advnas", "search", "--resume", "--folder", "stopped"]
     subprocess.run(again, cwd=tmp_path, env=environment, check=True, capture_output=True)
     for file in ("metrics.jsonl", "records.jsonl"):
         whole, stopped = (
-            (tmp_path / name / "runs/advantage-0" / file).read_bytes() for name in ("whole", "stopped")
+            (tmp_path / name / "runs/contrast-0" / file).read_bytes() for name in ("whole", "stopped")
         )
         assert whole == stopped
     whole, stopped = (read_results(tmp_path / name) for name in ("whole", "stopped"))
@@ -276,8 +293,8 @@ def test_the_users_function_is_called_once_to_check_once_per_run_and_once_per_re
     command = ["search", "my_searches:make_noted_search", "--epochs", 3, "--warmup", 1, "--jobs", 1, "--seeds", 2]
     assert here(*command, "--folder", "found")[0] == 0
     calls = Path("calls.txt").read_text().splitlines()
-    check = ["advantage 0"]
-    names = ("advantage", "random", "ranked_random", "random")  # the last for the warm-ups
+    check = ["contrast 0"]
+    names = ("contrast", "random", "ranked_random", "random")  # the last for the warm-ups
     runs = [f"{name} {seed}" for name in names for seed in (0, 1)]
     retrainings = ["random 0", "random 1"] * 3  # whoever made the network: only its architecture counts
     assert sorted(calls) == sorted(check + runs + retrainings)

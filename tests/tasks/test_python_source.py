@@ -46,7 +46,7 @@ def test_an_epoch_has_as_many_minibatches_as_asked_for_and_each_time_others():
 def test_all_answers_are_judged_by_the_same_pieces():
     one, other = (torch.cat([seen for seen, _ in build().test]) for _ in range(2))
     assert torch.equal(one, other)
-    assert len({tuple(row) for row in one.tolist()}) > 1000
+    assert len({tuple(row) for row in one.tolist()}) > 600
 
 
 @pytest.mark.parametrize("wrong", [{"batch": 0}, {"context": -1}, {"steps": 1.5}, {"context": 10**9}])

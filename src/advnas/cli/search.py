@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from advnas.cli.asked import STRATEGY, TASK, default_seeds, study_of
 from advnas.cli.commands import Search
 from advnas.cli.config import completed, written
 from advnas.cli.progress import study_progress
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from advnas.studies.study import Study
 
 _ASKED = "search.toml"  # in a search's folder: what it was asked for
-_TASK, _STRATEGY = "digits", "advantage"  # where nothing else is asked for
-_EPOCHS = 60  # of a network of the user's own
 
 
 def run_search(asked: Search) -> None:
@@ -34,13 +33,13 @@ def run_search(asked: Search) -> None:
     folder = _folder(asked)
     if asked.resume and (folder / _ASKED).exists():
         asked, options = completed(asked, folder / _ASKED, options)
-    asked = replace(asked, processes=_processes(asked), strategy=asked.strategy or _STRATEGY)
+    asked = replace(asked, processes=_processes(asked), strategy=asked.strategy or STRATEGY)
     assert asked.strategy is not None
     strategies.strategy_type(asked.strategy)
     first = check_count("--seed", asked.seed or 0, least=0)
-    count = check_count("--seeds", 3 if asked.seeds is None else asked.seeds)
+    count = check_count("--seeds", default_seeds(asked) if asked.seeds is None else asked.seeds)
     at_once = check_count("--jobs", 2 if asked.jobs is None else asked.jobs)
-    study = _study(asked, options)
+    study = study_of(asked, options)
     study.check(asked.strategy, first)  # what would stop every run shall stop before the first
     if asked.plan:
         show_plan(study, asked.strategy, range(first, first + count), at_once, as_json=asked.json)
@@ -124,65 +123,6 @@ def _take_part(study: "Study", jobs: "list[Job]", folder: Path) -> int:
         return group.rank
 
 
-def _study(asked: Search, options: Mapping[str, Any]) -> "Study":
-    """The user's own network, a built-in space on a built-in task, or the study that a task brings along."""
-    from advnas.arguments import find
-    from advnas.paper import SEARCHES
-    from advnas.studies.built_in import MAKE_SEARCH
-    from advnas.tasks import TASKS
-
-    if asked.entry is not None:
-        if asked.task or asked.space:
-            raise ValueError(f"{asked.entry} brings its own task and space. Leave out --task and --space.")
-        return _own_network(asked, asked.entry, options, _EPOCHS)
-    name = asked.task or _TASK
-    task = find("task", TASKS, name)
-    if name in SEARCHES:
-        return _with_own_study(asked, options)
-    space = {"space": asked.space} if asked.space else {}
-    processes = {"processes": asked.processes} if asked.processes != 1 else {}
-    return _own_network(asked, MAKE_SEARCH, {"task": name, **space, **processes, **options}, task.epochs)
-
-
-def _own_network(asked: Search, entry: str, options: Mapping[str, Any], epochs: int) -> "Study":
-    from advnas.arguments import check_count
-    from advnas.studies.own_network import OwnNetworkSettings, OwnNetworkStudy
-
-    epochs = epochs if asked.epochs is None else check_count("--epochs", asked.epochs)
-    settings = OwnNetworkSettings(
-        entry,
-        dict(options),
-        epochs=epochs,
-        warmup=epochs // 3 if asked.warmup is None else asked.warmup,
-        retrain_epochs=max(1, 2 * epochs // 3) if asked.retrain_epochs is None else asked.retrain_epochs,
-        device=asked.device or "cpu",
-        precision=asked.precision or "float32",
-        processes=asked.processes or 1,
-        draws=asked.draws or "shared",  # type: ignore[arg-type]
-    )
-    return OwnNetworkStudy(settings)
-
-
-def _with_own_study(asked: Search, options: Mapping[str, Any]) -> "Study":
-    """A task whose study decides about everything but its length."""
-    from advnas.paper import SEARCHES
-    from advnas.tasks import TASKS
-    from advnas.tasks.data_folder import data_folder
-
-    task = asked.task or _TASK
-    for name in ("warmup", "device", "precision"):
-        if getattr(asked, name) is not None:
-            raise ValueError(f"The task {task} knows no --{name}. Leave it out.")
-    if asked.processes != 1:
-        raise ValueError(f"The task {task} is searched by one process. Leave out --processes.")
-    if asked.space not in (None, TASKS[task].space):
-        raise ValueError(f"The space of {task} is {TASKS[task].space}, got {asked.space!r}.")
-    given = {name: getattr(asked, name) for name in ("epochs", "retrain_epochs")}
-    changes = dict(options) | {name: value for name, value in given.items() if value is not None}
-    study: Study = SEARCHES[task].load()(changes, data_folder())
-    return study
-
-
 def _folder(asked: Search) -> Path:
     """The one that was asked for, or the next below runs/; with --resume, the last."""
     from advnas.parallel.launch import launched, restarts
@@ -191,8 +131,8 @@ def _folder(asked: Search) -> Path:
     if asked.folder is None and launched():
         raise ValueError("torchrun's processes must know where to meet. Add --folder F.")
     if asked.folder is None:
-        name = asked.task or _TASK if asked.entry is None else asked.entry.rpartition(":")[2]
-        return numbered_folder(Path("runs") / f"{name}-{asked.strategy or _STRATEGY}", last=asked.resume)
+        name = asked.task or TASK if asked.entry is None else asked.entry.rpartition(":")[2]
+        return numbered_folder(Path("runs") / f"{name}-{asked.strategy or STRATEGY}", last=asked.resume)
     if not (asked.resume or restarts()) and (asked.folder / "study.json").exists():
         raise ValueError(f"{asked.folder} already holds a search. Add --resume to go on, or give another --folder.")
     return asked.folder

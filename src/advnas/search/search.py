@@ -62,7 +62,7 @@ class Search:
     def __init__(
         self,
         model: nn.Module,
-        strategy: str | Strategy = "advantage",
+        strategy: str | Strategy = "contrast",
         *,
         steps: int | None = None,
         warmup: int = 0,

@@ -32,7 +32,7 @@ def make_search(
     space: str | None = None,
     processes: int = 1,
     weight_rate: float | None = None,
-    theta_rate: float = 0.05,
+    theta_rate: float | None = None,
     **options: Any,
 ) -> tuple[Search, Task]:
     """Make a search of a built-in space on a built-in task.
@@ -44,22 +44,22 @@ def make_search(
         space: one of `SPACES`; that of the task if not given.
         processes: how many search together, each with a minibatch of its own.
         weight_rate: learning rate of the weights; that of the task if not given.
-        theta_rate: learning rate of theta.
+        theta_rate: learning rate of theta; that of the task if not given.
         options: of the task and of the space, by name.
 
     Returns:
         The search at its beginning, and its task.
     """
     entry = find("task", TASKS, task)
+    weight_rate = entry.weight_rate if weight_rate is None else weight_rate
+    theta_rate = entry.theta_rate if theta_rate is None else theta_rate
     of_space, of_task = _divided(options, task, space or entry.space)
     made, network = tasks.get(task, **of_task), _network(space or entry.space, seed, {**entry.network, **of_space})
     facts = {"examples": _times(made.examples, processes), "controller_rate": theta_rate / _CONTROLLER}
     search = Search(
         network,
         strategies.for_task(strategy, **facts),
-        weight_optimizer=partial(
-            OPTIMIZERS[entry.optimizer], lr=entry.weight_rate if weight_rate is None else weight_rate
-        ),
+        weight_optimizer=partial(OPTIMIZERS[entry.optimizer], lr=weight_rate),
         architecture_optimizer=partial(torch.optim.Adam, lr=theta_rate, betas=(0.5, 0.999), fused=True),
         seed=seed,
     )

@@ -284,7 +284,7 @@ def _check_call(entry: str, function: Any, options: Mapping[str, Any]) -> None:
         if option not in known:
             raise ValueError(f"{entry} has no option {option!r}.{_nearest(option, list(known)[2:])}")
     try:
-        inspect.signature(function).bind("advantage", 0, **options)
+        inspect.signature(function).bind("contrast", 0, **options)
     except TypeError as error:
         raise ValueError(
             f"{entry} is called as make_search(strategy, seed, **options), and cannot be: {error}."

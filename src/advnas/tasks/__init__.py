@@ -15,15 +15,19 @@ class TaskBuilder(Builder):
     """A task, and what a search of it starts from where nothing else is asked for.
 
     space: the name of the network. network: what the task decides about any network, as arguments of its space.
-    epochs: how long a search is. optimizer, weight_rate: how the weights are trained; see
-    `advnas.studies.built_in.OPTIMIZERS`.
+    epochs: how long a search is; warmup: in how many of them theta is fixed, a third by default. optimizer,
+    weight_rate: how the weights are trained; see `advnas.studies.built_in.OPTIMIZERS`. theta_rate: learning rate of
+    theta. seeds: how many searches.
     """
 
     space: str
     network: Mapping[str, Any]
     epochs: int
+    warmup: int | None = None
     optimizer: str = "sgd"
     weight_rate: float = 0.1
+    theta_rate: float = 0.05
+    seeds: int = 3
 
 
 TASKS: dict[str, TaskBuilder] = {
@@ -33,8 +37,11 @@ TASKS: dict[str, TaskBuilder] = {
         space="character_model",
         network={"characters": 128},
         epochs=8,
+        warmup=4,
         optimizer="adamw",
         weight_rate=3e-3,
+        theta_rate=0.1,
+        seeds=6,
     ),
     "digits": TaskBuilder(
         "advnas.tasks.digits:build",

@@ -24,7 +24,7 @@ _EVERY = 10  # files, of which one is for theta and one for the test
 _JUDGED = 40  # minibatches of the test
 
 
-def build(*, batch: int = 32, context: int = 64, steps: int = 100) -> Task:
+def build(*, batch: int = 16, context: int = 64, steps: int = 100) -> Task:
     """Build the task: predict the next character. The loss is in bits per character.
 
     Of every ten files in alphabetical order eight are for the weights, one is for theta and one to judge by.

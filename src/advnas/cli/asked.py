@@ -1,0 +1,82 @@
+"""The study that `advnas search` was asked for."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from advnas.cli.commands import Search
+
+if TYPE_CHECKING:
+    from advnas.studies.study import Study
+
+TASK, STRATEGY = "python_source", "contrast"  # where nothing else is asked for
+EPOCHS, SEEDS = 60, 3  # of a network of the user's own
+
+
+def study_of(asked: Search, options: Mapping[str, Any]) -> "Study":
+    """The user's own network, a built-in space on a built-in task, or the study that a task brings along."""
+    from advnas.arguments import find
+    from advnas.paper import SEARCHES
+    from advnas.studies.built_in import MAKE_SEARCH
+    from advnas.tasks import TASKS
+
+    if asked.entry is not None:
+        if asked.task or asked.space:
+            raise ValueError(f"{asked.entry} brings its own task and space. Leave out --task and --space.")
+        return _own_network(asked, asked.entry, options, EPOCHS, None)
+    name = asked.task or TASK
+    task = find("task", TASKS, name)
+    if name in SEARCHES:
+        return _with_own_study(asked, options)
+    space = {"space": asked.space} if asked.space else {}
+    processes = {"processes": asked.processes} if asked.processes != 1 else {}
+    made = {"task": name, **space, **processes, **options}
+    return _own_network(asked, MAKE_SEARCH, made, task.epochs, task.warmup)
+
+
+def default_seeds(asked: Search) -> int:
+    """How many searches there are where nobody says."""
+    from advnas.arguments import find
+    from advnas.tasks import TASKS
+
+    return SEEDS if asked.entry is not None else int(find("task", TASKS, asked.task or TASK).seeds)
+
+
+def _own_network(asked: Search, entry: str, options: Mapping[str, Any], epochs: int, warmup: int | None) -> "Study":
+    from advnas.arguments import check_count
+    from advnas.studies.own_network import OwnNetworkSettings, OwnNetworkStudy
+
+    if asked.epochs is not None:
+        epochs, warmup = check_count("--epochs", asked.epochs), None
+    warmup = epochs // 3 if warmup is None else warmup
+    settings = OwnNetworkSettings(
+        entry,
+        dict(options),
+        epochs=epochs,
+        warmup=warmup if asked.warmup is None else asked.warmup,
+        retrain_epochs=max(1, epochs - warmup) if asked.retrain_epochs is None else asked.retrain_epochs,
+        device=asked.device or "cpu",
+        precision=asked.precision or "float32",
+        processes=asked.processes or 1,
+        draws=asked.draws or "shared",  # type: ignore[arg-type]
+    )
+    return OwnNetworkStudy(settings)
+
+
+def _with_own_study(asked: Search, options: Mapping[str, Any]) -> "Study":
+    """A task whose study decides about everything but its length."""
+    from advnas.paper import SEARCHES
+    from advnas.tasks import TASKS
+    from advnas.tasks.data_folder import data_folder
+
+    task = asked.task or TASK
+    for name in ("warmup", "device", "precision"):
+        if getattr(asked, name) is not None:
+            raise ValueError(f"The task {task} knows no --{name}. Leave it out.")
+    if asked.processes != 1:
+        raise ValueError(f"The task {task} is searched by one process. Leave out --processes.")
+    if asked.space not in (None, TASKS[task].space):
+        raise ValueError(f"The space of {task} is {TASKS[task].space}, got {asked.space!r}.")
+    given = {name: getattr(asked, name) for name in ("epochs", "retrain_epochs")}
+    changes = dict(options) | {name: value for name, value in given.items() if value is not None}
+    study: Study = SEARCHES[task].load()(changes, data_folder())
+    return study
