@@ -138,7 +138,7 @@ def test_a_signal_lets_all_processes_save_and_the_search_goes_on(mine):
             ["--processes", "2", "--draws", "independent", "--strategy", "enas"],
             "Enas cannot learn from several draws",
         ),
-        (["--task", "digits", "--processes", "99"], "has 21 minibatches, which is not one for each of 99 processes."),
+        (["--task", "digits", "--processes", "99"], "has 21 minibatches, which is not one for each of 99 "),
         (["--task", "penn_treebank", "--processes", "2"], "penn_treebank is searched by one process."),
     ],
 )

@@ -112,6 +112,42 @@ def test_slopes_that_contradict_measured_swaps_are_a_line_of_the_verdict(at_home
     assert 'Write strategy="contrast".' in told
 
 
+COPIES = """
+import torch, advnas
+from torch import nn
+from torch.nn import functional as F
+
+
+def make_search(strategy, seed):
+    torch.manual_seed(seed)
+    x = torch.randn(64, 4)
+    pairs = list(zip(x.split(8), x.sum(1, keepdim=True).split(8)))
+    layers = [advnas.Choice({name: nn.Linear(4, 4) for name in "abc"}, name=place) for place in "xy"]
+    loss = lambda model, batch: F.mse_loss(model(batch[0]), batch[1])
+    search = advnas.Search(nn.Sequential(*layers, nn.Linear(4, 1)), strategy, seed=seed)
+    return search, advnas.Task(pairs, pairs, loss)
+"""
+
+
+def test_the_diagnosis_of_copies_of_one_operation_says_that_nothing_can_be_learnt(at_home, here, monkeypatch):
+    (at_home / "copies.py").write_text(COPIES)
+    monkeypatch.syspath_prepend(str(at_home))
+    asked = ["search", "copies:make_search", "--folder", "r", "--epochs", "2", "--seeds", "1", "--jobs", "1"]
+    code, output, _ = here(*asked, "--diagnose")
+    assert code == 0
+    assert "Nothing can be learnt here" in " ".join(output.split())
+    assert json.loads((at_home / "r/agreement.json").read_text())["differ"] is False
+    code, again, _ = here("search", "--resume", "--folder", "r", "--diagnose")
+    assert code == 0
+    assert "Nothing can be learnt here" in " ".join(again.split())
+
+
+def test_a_task_with_a_study_of_its_own_cannot_be_diagnosed(at_home, here):
+    code, _, error = here("search", "--task", "penn_treebank", "--diagnose")
+    assert code == 2
+    assert "Leave out --diagnose" in error
+
+
 def test_a_second_search_gets_a_folder_of_its_own(at_home, here):
     for _ in range(2):
         assert here("search", "my_searches:make_search", "--epochs", "2", "--seeds", "1", "--jobs", "1")[0] == 0

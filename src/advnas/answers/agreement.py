@@ -72,10 +72,15 @@ class Agreement:
             )
         if self.agrees:
             return f"The shared weights rank architectures like training alone does: {tau}, {trained}."
+        helps = "What helps: a longer warm-up, and more of the network inside the choices."
+        if self.tau > 0:
+            return (
+                f"Whether the shared weights rank architectures like training alone does is open: {tau}, "
+                f"{trained}, and the interval includes 0. {helps}"
+            )
         return (
             f"The shared weights do not rank architectures like training alone does: {tau}, {trained}. A search "
-            "cannot be expected to work on this parent. What helps: a longer warm-up, and more of the network "
-            "inside the choices."
+            f"cannot be expected to work on this parent. {helps}"
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -165,28 +165,28 @@ _Folder = Annotated[Path | None, arg(metavar="F", help_behavior_hint="")]
 class Search:
     """Search a network, retrain what was found, and tell whether that beats equal-cost random search.
 
-    Without arguments: a small convolutional cell for handwritten digits that come with the package, in about two
-    minutes. With module:function: your own network, as your function makes it.
+    Without arguments: the layers of a small language model of Python's own source code, in about four minutes. With
+    module:function: your own network, as your function makes it.
     """
 
     entry: Annotated[Positional[str | None], arg(metavar="MODULE:FUNCTION", help_behavior_hint="")] = None
     """Your function; it takes a strategy's name and a seed and returns (advnas.Search, advnas.Task)."""
     strategy: _Text = None
-    """What learns the architecture: advantage if not given (see `advnas list strategies`)."""
+    """What learns the architecture: contrast if not given (see `advnas list strategies`)."""
     task: _Text = None
-    """python_source, digits, cifar10 or penn_treebank; digits if not given."""
+    """python_source, digits, cifar10 or penn_treebank; python_source if not given."""
     space: _Text = None
     """The network to be searched; that of the task if not given (see `advnas list spaces`)."""
     epochs: _Count = None
-    """Passes over the training data; 60 if not given, for a network of your own and for digits."""
+    """Passes over the training data; if not given, 60 for a network of your own, or the task's."""
     warmup: _Count = None
-    """How many of them at the start train weights only; a third if not given."""
+    """How many of them at the start train weights only; a third if not given, or the task's."""
     retrain_epochs: _Count = None
-    """How long the answer is trained from scratch; two thirds of the epochs if not given."""
+    """How long the answer is trained from scratch; as long as theta learns if not given."""
     seed: _Count = None
     """The first seed; 0 if not given."""
     seeds: _Count = None
-    """How many searches, and how many of random search; 3 if not given."""
+    """How many searches, and how many of each baseline; 3 if not given, or the task's."""
     jobs: _Count = None
     """Runs at the same time, each in a process of its own; 2 if not given."""
     processes: _Count = None
@@ -205,6 +205,8 @@ class Search:
     """float32, bfloat16 or float16; float32 if not given."""
     plan: Annotated[bool, arg(help_behavior_hint="")] = False
     """Tell memory, time and whether it fits, measured on a few minibatches, and run nothing."""
+    diagnose: Annotated[bool, arg(help_behavior_hint="")] = False
+    """At the end, train 8 architectures alone and tell whether the shared weights rank them alike."""
     json: Annotated[bool, arg(help_behavior_hint="")] = False
     """Print one JSON object on standard output."""
 

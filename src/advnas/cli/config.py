@@ -12,7 +12,7 @@ from typing import Any
 from advnas.arguments import nearest
 from advnas.cli.commands import Search
 
-_NOT_IN_FILES = {"config", "resume", "json", "plan"}
+_NOT_IN_FILES = {"config", "resume", "json", "plan", "diagnose"}
 _COUNTS = {"epochs", "warmup", "retrain_epochs", "seed", "seeds", "jobs", "processes"}
 KEYS = tuple(field.name for field in fields(Search) if field.name not in _NOT_IN_FILES)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from advnas.cli.asked import STRATEGY, TASK, default_seeds, study_of
 from advnas.cli.commands import Search
 from advnas.cli.config import completed, written
+from advnas.cli.diagnosis import check_diagnosable, diagnose
 from advnas.cli.progress import study_progress
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ def run_search(asked: Search) -> None:
     count = check_count("--seeds", default_seeds(asked) if asked.seeds is None else asked.seeds)
     at_once = check_count("--jobs", 2 if asked.jobs is None else asked.jobs)
     study = study_of(asked, options)
+    if asked.diagnose:
+        check_diagnosable(study)
     study.check(asked.strategy, first)  # what would stop every run shall stop before the first
     if asked.plan:
         show_plan(study, asked.strategy, range(first, first + count), at_once, as_json=asked.json)
@@ -50,6 +53,8 @@ def run_search(asked: Search) -> None:
         if not launched():
             _claim(folder, study, asked, options)
         if _carry_out(asked, study, jobs, folder, at_once):
+            if asked.diagnose:
+                diagnose(study, first, folder)
             present_study(folder, asked.strategy, as_json=asked.json)
 
 

@@ -111,6 +111,14 @@ class RunResult:
 
 
 @dataclass(frozen=True)
+class Diagnosis:
+    """Whether the shared weights rank architectures as training alone does. text: in words."""
+
+    text: str
+    good: bool
+
+
+@dataclass(frozen=True)
 class Asked:
     """What `run.json` says about a run."""
 

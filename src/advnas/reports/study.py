@@ -13,6 +13,7 @@ from advnas.records.files import parse_json
 from advnas.records.journal import read_journal
 from advnas.reports.contents import (
     Asked,
+    Diagnosis,
     Evaluation,
     Measure,
     Moment,
@@ -107,6 +108,7 @@ class StudyRecords:
 
     title: what was searched. table: which of `advnas.tables.TABLES` knows what answers are worth; None where they
     are judged by retraining them. runs: by strategy, then by seed. skipped: run folders without a measurement yet.
+    diagnosis: what training a few architectures alone has shown, if that was asked for.
     """
 
     name: str
@@ -115,6 +117,7 @@ class StudyRecords:
     settings: Mapping[str, Any]
     runs: tuple[RunRecords, ...]
     skipped: tuple[str, ...]
+    diagnosis: Diagnosis | None = None
 
     @property
     def retrains(self) -> bool:
@@ -182,7 +185,12 @@ def read_study(folder: Path) -> StudyRecords:
         settings=settings,
         runs=tuple(sorted(measured, key=_place)),
         skipped=tuple(sorted(name for name, run in runs.items() if not run.records)),
+        diagnosis=_read_diagnosis(folder / "agreement.json"),
     )
+
+
+def _read_diagnosis(path: Path) -> Diagnosis | None:
+    return _structure(_read_json(path), Diagnosis, str(path)) if path.exists() else None
 
 
 def _read_one_run(folder: Path) -> StudyRecords:

@@ -51,7 +51,7 @@ def against_baselines(study: StudyRecords, table: Accuracies | None) -> list[Rem
 
 def conduct(study: StudyRecords) -> list[Remark]:
     """How the searches that learn went, whatever their answers are worth."""
-    remarks: list[Remark] = []
+    remarks = [] if study.diagnosis is None else [Remark(study.diagnosis.good, study.diagnosis.text)]
     for strategy in study.learning:
         runs = [run for run in study.of(strategy) if run.finished]
         if runs:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from advnas import strategies
+from advnas.answers.agreement import Agreement, agreement
 from advnas.answers.batch_norm import batch_statistics, evaluating, reestimate_batch_norm
 from advnas.architecture import Architecture
 from advnas.arguments import check_count, nearest
@@ -168,6 +169,22 @@ class OwnNetworkStudy:
             with torch.no_grad(), evaluating(search.model), evaluating(network):
                 outputs = [tree_leaves(module(*example)) for module in (search.model, network)]
         return network, task, max((one - other).abs().max().item() for one, other in zip(*outputs, strict=True))
+
+    def diagnose(self, seed: int, load: Callable[[Search], object]) -> Agreement:
+        """Compare the ranking by the shared weights with that by training alone, as answers are retrained.
+
+        load: gives a search at its beginning the weights of one that is over.
+        """
+        search, task = self._make(strategies.baselines()[0], seed)
+        load(search)
+        search.model.to(self.settings.device)
+        return agreement(
+            search,
+            Task(task.training, task.validation, self._placed(task.loss)),
+            epochs=self.settings.retrain_epochs,
+            recipe=Recipe(search.weight_optimizer, search.annealing, search.weight_clip),
+            seed=seed,
+        )
 
     def _judge(self, model: nn.Module, task: Task, seed: int) -> list[dict[str, Any]]:
         """The metric, if the task has one, and the loss; on the test data, if the task has some."""
