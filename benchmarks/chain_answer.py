@@ -44,7 +44,7 @@ def main() -> None:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--strategy", default="contrast", choices=strategies.names())
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(40, 46)))
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(60, 66)))
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()
 
