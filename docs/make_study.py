@@ -10,12 +10,15 @@ import argparse
 import json
 import re
 import shutil
-from collections.abc import Iterable, Sequence
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from advnas import tables
 from advnas.records.files import write_atomically
+from advnas.reports.curves import look
 from advnas.reports.judging import judge
 from advnas.reports.page import write_report
 from advnas.reports.pairs import all_pairings
@@ -37,12 +40,15 @@ def main() -> None:
     options = parser.parse_args()
     study = read_study(options.folder)
     table = accuracies(study, options.data_folder)
-    write_table(options.name, results_table(study, table))
+    results = results_table(study, table)
+    write_table(options.name, results)
     write_table(f"{options.name}_pairs", pairs_table(study, table))
     for path in write_report(options.folder, table):
         if path.suffix == ".png" and path.stem.startswith(FIGURES):
             (RESULTS / options.name).mkdir(exist_ok=True)
             shutil.copy(path, RESULTS / options.name / path.name)
+    if table is not None:
+        draw_costs(options.name, results["rows"])
 
 
 def accuracies(study: StudyRecords, folder: Path | None) -> Accuracies | None:
@@ -100,6 +106,35 @@ def source(study: StudyRecords) -> dict[str, str]:
         "commit" if len(commits) == 1 else "commits": ", ".join(commits),
         "machine": "; ".join(unique(f"{origin['machine']}, {origin['versions']}" for origin in finished)),
     }
+
+
+def draw_costs(name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Draw what answers are worth over what finding them cost: the mean of every strategy, and its deviation."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import NullFormatter, StrMethodFormatter
+
+    figure = Figure(figsize=(8, 4.2), layout="constrained")
+    axes = figure.subplots()
+    equal = Counter[float]()
+    for row in rows:
+        values, passes = row["answer_accuracy"], row["passes"][0]
+        spread = statistics.stdev(values) if values[1:] else 0.0
+        beside = passes * 1.05 ** equal[passes]  # so that strategies of one price do not hide each other
+        equal[passes] += 1
+        color = look(row["strategy"]).color
+        axes.errorbar(
+            beside, statistics.fmean(values), spread, fmt="o", color=color, capsize=3, label=row["strategy"]
+        )
+    axes.set_xscale("log")
+    axes.set_xlabel("forward passes of one minibatch, for theta and the answer")
+    axes.set_ylabel("test accuracy of the answer [%]")
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xticks([1000, 2000, 5000, 10_000])
+    figure.legend(loc="outside right center", frameon=False, fontsize=9)
+    figure.savefig(RESULTS / name / "cost.png", dpi=120)
 
 
 def unique(texts: Iterable[str]) -> Sequence[str]:

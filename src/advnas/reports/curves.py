@@ -16,6 +16,7 @@ class Look(NamedTuple):
 
 
 _COLORS = {
+    "contrast": "#111111",
     "advantage": "#c1121f",
     "exact_advantage": "#f4a261",
     "reinforce": "#6a4c93",
@@ -29,15 +30,16 @@ _COLORS = {
     "random": "#8d99ae",
     "ranked_random": "#4a5568",
 }
+_THICK = ("advantage", "contrast")
 
 
 def look(name: str) -> Look:
-    """Sparse strategies solid, dense ones dashed, the baseline dotted, the paper's own thick."""
+    """Sparse strategies solid, dense ones dashed, baselines dotted, the paper's own and the default thick."""
     color = _COLORS.get(name, "#333333")
     if name in strategies.baselines():
         return Look(color, ":")
     dense = strategies.strategy_type(name).architecture_operations is None
-    return Look(color, "--" if dense else "-", 2.4 if name == "advantage" else 1.4)
+    return Look(color, "--" if dense else "-", 2.4 if name in _THICK else 1.4)
 
 
 def draw_toy(curves: Mapping[str, Mapping[str, Sequence[Any]]], folder: Path) -> list[Path]:
