@@ -22,7 +22,7 @@ def study_of(asked: Search, options: Mapping[str, Any]) -> "Study":
     if asked.entry is not None:
         if asked.task or asked.space:
             raise ValueError(f"{asked.entry} brings its own task and space. Leave out --task and --space.")
-        return _own_network(asked, asked.entry, options, EPOCHS, None)
+        return _own_network(asked, asked.entry, options, (EPOCHS, None, None))
     name = asked.task or TASK
     task = find("task", TASKS, name)
     if name in SEARCHES:
@@ -30,7 +30,7 @@ def study_of(asked: Search, options: Mapping[str, Any]) -> "Study":
     space = {"space": asked.space} if asked.space else {}
     processes = {"processes": asked.processes} if asked.processes != 1 else {}
     made = {"task": name, **space, **processes, **options}
-    return _own_network(asked, MAKE_SEARCH, made, task.epochs, task.warmup)
+    return _own_network(asked, MAKE_SEARCH, made, (task.epochs, task.warmup, task.retrain_epochs))
 
 
 def default_seeds(asked: Search) -> int:
@@ -41,19 +41,24 @@ def default_seeds(asked: Search) -> int:
     return SEEDS if asked.entry is not None else int(find("task", TASKS, asked.task or TASK).seeds)
 
 
-def _own_network(asked: Search, entry: str, options: Mapping[str, Any], epochs: int, warmup: int | None) -> "Study":
+def _own_network(
+    asked: Search, entry: str, options: Mapping[str, Any], usual: tuple[int, int | None, int | None]
+) -> "Study":
+    """Put a study together. usual: epochs, of which warm-up, and of the retraining, where nobody asks for others."""
     from advnas.arguments import check_count
     from advnas.studies.own_network import OwnNetworkSettings, OwnNetworkStudy
 
-    if asked.epochs is not None:
-        epochs, warmup = check_count("--epochs", asked.epochs), None
+    epochs, warmup, retrain_epochs = usual
+    if asked.epochs is not None:  # the usual numbers belong to the usual length
+        epochs, warmup, retrain_epochs = check_count("--epochs", asked.epochs), None, None
     warmup = epochs // 3 if warmup is None else warmup
+    retrain_epochs = max(1, epochs - warmup) if retrain_epochs is None else retrain_epochs
     settings = OwnNetworkSettings(
         entry,
         dict(options),
         epochs=epochs,
         warmup=warmup if asked.warmup is None else asked.warmup,
-        retrain_epochs=max(1, epochs - warmup) if asked.retrain_epochs is None else asked.retrain_epochs,
+        retrain_epochs=retrain_epochs if asked.retrain_epochs is None else asked.retrain_epochs,
         device=asked.device or "cpu",
         precision=asked.precision or "float32",
         processes=asked.processes or 1,

@@ -182,7 +182,7 @@ class Search:
     warmup: _Count = None
     """How many of them at the start train weights only; a third if not given, or the task's."""
     retrain_epochs: _Count = None
-    """How long the answer is trained from scratch; as long as theta learns if not given."""
+    """How long the answer is trained from scratch; if not given, as long as theta learns, or the task's."""
     seed: _Count = None
     """The first seed; 0 if not given."""
     seeds: _Count = None

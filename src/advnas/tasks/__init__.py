@@ -15,8 +15,8 @@ class TaskBuilder(Builder):
     """A task, and what a search of it starts from where nothing else is asked for.
 
     space: the name of the network. network: what the task decides about any network, as arguments of its space.
-    epochs: how long a search is; warmup: in how many of them theta is fixed, a third by default. optimizer,
-    weight_rate: how the weights are trained; see `advnas.studies.built_in.OPTIMIZERS`. theta_rate: learning rate of
+    epochs: how long a search is; warmup: in how many of them theta is fixed, a third by default; retrain_epochs: how
+    long its answer is trained, as long as theta learns by default. optimizer, weight_rate: how the weights are trained; see `advnas.studies.built_in.OPTIMIZERS`. theta_rate: learning rate of
     theta. seeds: how many searches.
     """
 
@@ -24,6 +24,7 @@ class TaskBuilder(Builder):
     network: Mapping[str, Any]
     epochs: int
     warmup: int | None = None
+    retrain_epochs: int | None = None
     optimizer: str = "sgd"
     weight_rate: float = 0.1
     theta_rate: float = 0.05
@@ -38,6 +39,7 @@ TASKS: dict[str, TaskBuilder] = {
         network={"characters": 128},
         epochs=8,
         warmup=4,
+        retrain_epochs=7,
         optimizer="adamw",
         weight_rate=3e-3,
         theta_rate=0.1,
