@@ -44,7 +44,7 @@ def default_seeds(asked: Search) -> int:
 def _own_network(
     asked: Search, entry: str, options: Mapping[str, Any], usual: tuple[int, int | None, int | None]
 ) -> "Study":
-    """Put a study together. usual: epochs, of which warm-up, and of the retraining, where nobody asks for others."""
+    """Put a study together. usual: epochs, those of the warm-up and of the retraining, if nothing else is asked."""
     from advnas.arguments import check_count
     from advnas.studies.own_network import OwnNetworkSettings, OwnNetworkStudy
 
