@@ -15,8 +15,8 @@ class TaskBuilder(Builder):
     """A task, and what a search of it starts from where nothing else is asked for.
 
     space: the name of the network. network: what the task decides about any network, as arguments of its space.
-    epochs: how long a search is; warmup: in how many of them theta is fixed, a third by default. retrain_epochs: how
-    long an answer is trained; as long as theta learns, by default. optimizer, weight_rate: how the weights are
+    epochs: how long a search is; warmup: in how many of them theta is fixed, a third by default; retrain_epochs:
+    how long an answer is trained, as long as theta learns by default. optimizer, weight_rate: how the weights are
     trained; see `advnas.studies.built_in.OPTIMIZERS`. theta_rate: learning rate of theta. seeds: how many searches.
     """
 
