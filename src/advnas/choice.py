@@ -63,7 +63,7 @@ class Choice(nn.Module):
             )
         if not route.reached:
             # A nested choice under a gate of 0 runs without a graph: its draw makes no difference.
-            route.reached = torch.is_grad_enabled() or not route.gated
+            route.reached = not route.gated or torch.is_grad_enabled()
         if route.rivals and torch.is_grad_enabled():  # without a graph, nobody asks for a slope
             return self._run_with_rivals(route, args, kwargs)
         active = route.active
@@ -72,8 +72,12 @@ class Choice(nn.Module):
 
     def _run(self, active: ActiveCandidate, args: Any, kwargs: Any) -> Any:
         index = active.index
-        output = active.run(self._placements[index], args, kwargs)
-        self._check_shape(self.operations[index], args, kwargs, output)
+        placement = self._placements[index]
+        if active.gate is None and active.value == 1:  # as in every weight step
+            output = placement.candidate(*args, **kwargs)
+        else:
+            output = active.run(placement, args, kwargs)
+        self._check_shape(index, args, kwargs, output)
         return output
 
     def _run_all(self, active: Sequence[ActiveCandidate], args: Any, kwargs: Any) -> Any:
@@ -104,7 +108,7 @@ class Choice(nn.Module):
                 buffers.update(earlier)
         if versions != _versions_of(args, kwargs):
             raise self.input_changed(index)
-        self._check_shape(self.operations[index], args, kwargs, output)
+        self._check_shape(index, args, kwargs, output)
         return output
 
     def input_changed(self, index: int | None) -> ValueError:
@@ -137,7 +141,7 @@ class Choice(nn.Module):
         """Whether a gate of this candidate stands in front of it."""
         return self._placements[index].front
 
-    def _check_shape(self, operation: str, args: Any, kwargs: Any, output: Any) -> None:
+    def _check_shape(self, index: int, args: Any, kwargs: Any, output: Any) -> None:
         """Compare with what other candidates returned for inputs of these shapes; only drawn ones are ever run."""
         if len(args) == 1 and not kwargs and isinstance(args[0], Tensor) and isinstance(output, Tensor):
             inputs: Hashable = args[0].shape  # by far the most common call
@@ -147,6 +151,7 @@ class Choice(nn.Module):
                 return
         else:
             inputs, shape = _describe((args, kwargs), values=True), _describe(output)
+        operation = self.operations[index]
         other, expected = self._seen.setdefault(inputs, (operation, shape))
         if shape != expected:
             raise ValueError(self._disagreement({other: expected, operation: shape}, args))

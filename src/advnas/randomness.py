@@ -1,7 +1,7 @@
 """One seed, any number of independent streams; and the one place that touches torch's global generators."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ def seeded(seed: int, *devices: torch.device) -> Iterator[None]:
     """
     cuda = [device for device in devices if device.type == "cuda"]
     before = torch.default_generator.get_state()
-    with torch.random.fork_rng(devices=cuda, enabled=bool(cuda)):
+    with torch.random.fork_rng(devices=cuda) if cuda else nullcontext():
         torch.default_generator.manual_seed(seed)
         for device in cuda:
             with torch.cuda.device(device):

@@ -121,6 +121,11 @@ class SearchSpace:
         columns = chosen.detach().argmax(-1).tolist()
         return {d.name: d.operations[column] for d, column in zip(self.decisions, columns, strict=True)}
 
+    def drawn_operations(self, draw: Draw) -> dict[str, str]:
+        """The operation by decision of a draw of one architecture."""
+        rows = zip(self.decisions, draw.values, strict=True)
+        return {decision.name: decision.operations[row.index(1)] for decision, row in rows}
+
     def one_hot(self, architecture: Mapping[str, str]) -> Tensor:
         """The one-hot tensor [decisions, candidates] of an architecture."""
         self._check(architecture)

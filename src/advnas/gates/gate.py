@@ -53,8 +53,6 @@ class ActiveCandidate:
     def run(self, placement: GatePlacement, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """w O(x)."""
         candidate = placement.candidate
-        if self.gate is None and self.value == 1:
-            return candidate(*args, **kwargs)
         if self.gate is None and self.value == 0:
             with torch.no_grad():
                 return map_tensors(torch.zeros_like, candidate(*args, **kwargs))

@@ -214,7 +214,7 @@ def report(search: "Search", phase: str, draw: Draw, update: Update, feedback: F
         number=search.weight_steps if feedback is None else search.architecture_steps,
         loss=update.loss.item(),
         entropy=search.distribution.entropy().mean().item(),
-        architecture=search.space.operations(draw.weights) if draw.one_hot else None,
+        architecture=search.space.drawn_operations(draw) if draw.one_hot else None,
         advantages=advantages,
         gradient_norm=update.norm,
         contrasts=contrasts,

@@ -52,6 +52,8 @@ class SharedWeights:
             for number, group in enumerate(self.optimizer.param_groups)
             for parameter in group["params"]
         }
+        everything = all(id(parameter) in self._groups for parameter in parameters)
+        self._is_one_group = everything and len(self.optimizer.param_groups) == 1
         self._rates = Rates(self.optimizer, annealing)
         self.group = Group()
 
@@ -113,11 +115,7 @@ class SharedWeights:
         """Let the optimiser take its step with the gradients of some parameters; the others have none."""
         self._rates.anneal(progress)
         groups = self.optimizer.param_groups
-        own: list[list[nn.Parameter]] = [[] for _ in groups]
-        for parameter in parameters:
-            number = self._groups.get(id(parameter))  # None: somebody trains it elsewhere
-            if number is not None:
-                own[number].append(parameter)
+        own = [parameters] if self._is_one_group else self._sorted_by_group(parameters)
         whole = [group["params"] for group in groups]
         try:
             for group, some in zip(groups, own, strict=True):
@@ -126,6 +124,14 @@ class SharedWeights:
         finally:
             for group, all_of_them in zip(groups, whole, strict=True):
                 group["params"] = all_of_them
+
+    def _sorted_by_group(self, parameters: list[nn.Parameter]) -> list[list[nn.Parameter]]:
+        own: list[list[nn.Parameter]] = [[] for _ in self.optimizer.param_groups]
+        for parameter in parameters:
+            number = self._groups.get(id(parameter))  # None: somebody trains it elsewhere
+            if number is not None:
+                own[number].append(parameter)
+        return own
 
     def save(self, folder: Path | None, step: int) -> dict[str, Any]:
         """Return everything that decides how the weights go on, without copying it.
