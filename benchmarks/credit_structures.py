@@ -15,6 +15,7 @@ from advnas.paper import cifar10 as cifar10_study
 from advnas.paper import ptb as ptb_study
 from advnas.randomness import generator, seed_of, seeded
 from advnas.search import PAPER_WEIGHTS, LossOf, OptimizerOf
+from advnas.spaces.character_model import Attention, CausalConvolution
 from advnas.spaces.nasbench201 import Cell, nasbench201_candidates
 from advnas.tasks import cifar10, digits, penn_treebank
 from advnas.tasks.data_folder import data_folder
@@ -138,34 +139,6 @@ def begin(build: Callable[[], nn.Module], steps: int, seed: int, optimizer: Opti
 
 
 # A character model
-
-
-class Attention(nn.Module):
-    """Causal self-attention."""
-
-    def __init__(self, width: int, heads: int = 4) -> None:
-        super().__init__()
-        self.heads = heads
-        self.inwards, self.outwards = nn.Linear(width, 3 * width), nn.Linear(width, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        batch, time, width = x.shape
-        split = self.inwards(x).view(batch, time, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(split[0], split[1], split[2], is_causal=True)
-        return self.outwards(mixed.transpose(1, 2).reshape(batch, time, width))  # type: ignore[no-any-return]
-
-
-class CausalConvolution(nn.Module):
-    """A depthwise convolution over the past, then a linear layer."""
-
-    def __init__(self, width: int, kernel: int) -> None:
-        super().__init__()
-        self.past = kernel - 1
-        self.conv, self.outwards = nn.Conv1d(width, width, kernel, groups=width), nn.Linear(width, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        mixed = self.conv(F.pad(x.transpose(1, 2), (self.past, 0))).transpose(1, 2)
-        return self.outwards(F.gelu(mixed))  # type: ignore[no-any-return]
 
 
 class Transformer(nn.Module):
