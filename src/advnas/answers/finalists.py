@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from advnas.answers.ranking import Scored, propose
-from advnas.answers.refinement import refine
+from advnas.answers.refinement import refine_by
 from advnas.answers.shared_loss import SharedLoss
 from advnas.architecture import Architecture
 from advnas.arguments import check_count
@@ -36,14 +36,12 @@ def finalists(search: Search, task: Task, k: int = 4, *, draws: int = 16, seed: 
     """
     check_count("k", k)
     check_count("draws", draws)
-    own = seed_of(seed, 1)
-    judged = SharedLoss(search, task.validation, task.loss, seed=own)
+    judged = SharedLoss(search, task.validation, task.loss, seed=seed_of(seed, 1))
     sources = propose(search, draws, generator(seed, 0))
-    refined = refine(search, task.validation, task.loss, seed=own)
-    sources.setdefault(refined.architecture, "refined")
+    sources.setdefault(refine_by(judged, search).architecture, "refined")
     scored = [Scored(architecture, judged.mean(architecture), source) for architecture, source in sources.items()]
     best = sorted(scored, key=lambda one: one.score)[:k]
-    return Finalists(tuple(best), judged.passes + refined.passes)
+    return Finalists(tuple(best), judged.passes)
 
 
 @dataclass(frozen=True)

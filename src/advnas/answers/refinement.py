@@ -65,7 +65,13 @@ def refine(
     """
     if passes is not None:
         check_count("passes", passes)
-    judged = SharedLoss(search, batches, loss, seed=seed)
+    return refine_by(SharedLoss(search, batches, loss, seed=seed), search, start=start, passes=passes)
+
+
+def refine_by(
+    judged: SharedLoss, search: Search, *, start: Mapping[str, str] | None = None, passes: int | None = None
+) -> Refined:
+    """Do what `refine` does with a judge that may know some architectures already; its passes count."""
     current = search.argmax() if start is None else Architecture(start)
     start_loss, moves, unchanged = judged.mean(current), list[Move](), 0
     order = _undecided_first(search)
