@@ -50,7 +50,16 @@ if TYPE_CHECKING:
 
 Run = dict[str, Any]
 
-STRATEGIES = ("contrast", "proxyless", "advantage", "gdas", "exact_advantage", "reinforce", "parsec")
+STRATEGIES = (
+    "contrast",
+    "exact_contrast",
+    "proxyless",
+    "advantage",
+    "gdas",
+    "exact_advantage",
+    "reinforce",
+    "parsec",
+)
 FIGURES = ("mean", "clipped", "step")
 _LOSSES = {"mean loss": "mean_loss", "best loss": "best_loss"}
 _TITLES = {"mean": "mean of all steps", "step": "one step"}
@@ -235,9 +244,11 @@ def groups(runs: Sequence[Run]) -> dict[tuple[str, int], list[Run]]:
     return found
 
 
-def pooled(runs: Sequence[Run], strategy: str, figure: str) -> dict[str, float]:
+def pooled(runs: Sequence[Run], strategy: str, figure: str) -> dict[str, float] | None:
     """Average a figure over the seeds; with the standard error of that average as far as sampling goes."""
-    values = [run["strategies"][strategy][figure] for run in runs]
+    values = [run["strategies"][strategy][figure] for run in runs if strategy in run["strategies"]]
+    if not values:
+        return None
     error = math.sqrt(sum(error**2 for _, error in values)) / len(values)
     return {"mean": statistics.fmean(value for value, _ in values), "std": error}
 
@@ -248,12 +259,14 @@ def cosine_table(runs: Sequence[Run], figure: str) -> dict[str, Any]:
 
 
 def answers_table(runs: Sequence[Run]) -> dict[str, Any]:
-    rows = [
-        {name: statistics.fmean(run["strategies"][name]["better_than"] for run in own) for name in STRATEGIES}
-        for own in groups(runs).values()
-    ]
+    rows = [{name: better_than(own, name) for name in STRATEGIES} for own in groups(runs).values()]
     title = "Architectures worse than the argmax of the mean estimate [%]"
     return laid_out(title, runs, rows, dict.fromkeys(STRATEGIES, ".0f"))
+
+
+def better_than(runs: Sequence[Run], strategy: str) -> float | None:
+    values = [run["strategies"][strategy]["better_than"] for run in runs if strategy in run["strategies"]]
+    return statistics.fmean(values) if values else None
 
 
 def parents_table(runs: Sequence[Run]) -> dict[str, Any]:
@@ -324,7 +337,8 @@ def draw(runs: Sequence[Run], path: Path) -> None:
 def draw_panel(axes: "Axes", runs: Sequence[Run], names: Sequence[str], kind: str, age: int) -> None:
     for number, strategy in enumerate(STRATEGIES):
         for place, name in enumerate(names):
-            own = groups(runs).get((name, STRUCTURES[name].ages[age]), [])
+            of_name = groups(runs).get((name, STRUCTURES[name].ages[age]), [])
+            own = [run for run in of_name if strategy in run["strategies"]]
             if own:
                 at = place + 0.11 * (number - (len(STRATEGIES) - 1) / 2)
                 draw_point(axes, at, own, strategy, kind)
@@ -340,6 +354,7 @@ def draw_panel(axes: "Axes", runs: Sequence[Run], names: Sequence[str], kind: st
 def draw_point(axes: "Axes", at: float, runs: Sequence[Run], strategy: str, kind: str) -> None:
     """A small dot per seed, a large one at their mean with its standard error."""
     color, mean = look(strategy).color, pooled(runs, strategy, kind)
+    assert mean is not None
     values = [run["strategies"][strategy][kind][0] for run in runs]
     axes.plot([at] * len(values), values, "o", color=color, alpha=0.35, markersize=3, mew=0)
     known = axes.get_legend_handles_labels()[1]

@@ -1,5 +1,6 @@
 """The networks of credit_direction.py and their data: small ones that can be enumerated, and three real parents."""
 
+import itertools
 import sysconfig
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -106,6 +107,17 @@ def blocks() -> nn.Module:
         return Choice({**candidates, "skip": nn.Identity()})
 
     return digit_network(place)
+
+
+def tied(decisions: int = 4) -> nn.Module:
+    """Blocks in twelve places, of which every fourth is the same decision, each with weights of its own."""
+    numbers = itertools.count()
+
+    def place() -> Choice:
+        candidates: Mapping[str, nn.Module] = {name: Skipped(layer) for name, layer in layers(8).items()}
+        return Choice({**candidates, "skip": nn.Identity()}, name=f"block {next(numbers) % decisions}")
+
+    return digit_network(place, places=3 * decisions)
 
 
 def residual() -> nn.Module:
@@ -254,6 +266,7 @@ def recurrent_parent(epochs: int, seed: int) -> Parent:
 STRUCTURES: dict[str, Structure] = {
     "chain": Structure("chain: layers with BatchNorm", partial(digit_parent, chain), (15, 120)),
     "blocks": Structure("blocks: the skip inside the candidate", partial(digit_parent, blocks), (15, 120)),
+    "tied": Structure("blocks, each decision in three places", partial(digit_parent, tied), (15, 120)),
     "residual": Structure("residual: the choice is the branch", partial(digit_parent, residual), (15, 120)),
     "cell": Structure("cell: sums at nodes", partial(digit_parent, cell), (15, 120)),
     "transformer": Structure("pre-norm transformer", transformer_parent, (3, 30)),

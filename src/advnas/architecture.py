@@ -106,13 +106,14 @@ class Draw:
     shares: Tensor | None = None
 
     @classmethod
-    def bare(cls, chosen: Tensor) -> Self:
+    def bare(cls, chosen: Tensor, rivals: Tensor | None = None) -> Self:
         """Run the chosen operations and nothing else.
 
         Args:
             chosen: one-hot [..., decisions, candidates].
+            rivals: one-hot, same shape: which operation `swaps` puts in the place of each; it does not run here.
         """
-        return cls(weights=chosen, active=chosen != 0)
+        return cls(weights=chosen, active=chosen != 0, shares=rivals)
 
     @classmethod
     def gated(cls, chosen: Tensor) -> Self:
@@ -214,6 +215,18 @@ class Draw:
             weights=weights * others.reshape(shape),
             active=self.active.expand(decisions, *self.active.shape),
         )
+
+    def swaps(self) -> Self:
+        """Return one draw per decision, in a new first dimension: the same, with the rival at that decision.
+
+        A decision without a rival, as it has one operation, keeps that.
+        """
+        weights = self.weights.detach()
+        decisions = weights.shape[-2]
+        here = torch.eye(decisions, dtype=torch.bool, device=weights.device)
+        shape = (decisions, *[1] * (weights.dim() - 2), decisions, 1)
+        has_rival = self.rivals.any(-1, keepdim=True)
+        return type(self).bare(torch.where(here.reshape(shape) & has_rival, self.rivals, weights))
 
     def __iter__(self) -> "Iterator[Draw]":
         """The draws along the first dimension."""

@@ -4,7 +4,7 @@ A change that is meant to leave results alone must leave these alone: to the las
 golden.json, and to 1e-6 on any other. Two machines are the same if torch, its kernels and the processor are
 (`golden_runs.machine`). A change that is meant to alter results writes the file anew:
 
-    .venv/bin/python tests/golden_runs.py write tests/golden.json
+    .venv/bin/python tests/search/golden_runs.py write tests/search/golden.json
 """
 
 import importlib.util

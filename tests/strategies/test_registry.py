@@ -10,6 +10,7 @@ from advnas.strategies.parsec import Parsec
 def test_all_strategies_have_a_name():
     assert strategies.names() == (
         "contrast",
+        "exact_contrast",
         "advantage",
         "exact_advantage",
         "reinforce",
@@ -82,6 +83,7 @@ def test_every_strategy_says_what_an_architecture_step_costs():
     assert costs == pytest.approx(
         {
             "contrast": 3.4,
+            "exact_contrast": 5,
             "advantage": 2.5,
             "exact_advantage": 5,
             "reinforce": 1,

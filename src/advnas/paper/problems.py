@@ -15,6 +15,7 @@ from advnas.space import SearchSpace
 from advnas.strategies.advantage import Advantage
 from advnas.strategies.contrast import Contrast
 from advnas.strategies.exact_advantage import ExactAdvantage
+from advnas.strategies.exact_contrast import ExactContrast
 from advnas.strategies.proxyless import Proxyless
 from advnas.strategies.reinforce import Reinforce
 from advnas.testing.enumeration import (
@@ -292,6 +293,11 @@ def contrast(problem: Enumeration, rivals: int | None = 1) -> Estimates:
 def all_rivals(problem: Enumeration) -> Estimates:
     """The same with every other operation as a rival, each by its probability."""
     return contrast(problem, rivals=None)
+
+
+def exact_contrast(problem: Enumeration) -> Estimates:
+    """1/2 (1 - p_a) (r(a with b at i) - r(a)) (e_b - e_a), b ~ p(. | not a)."""
+    return problem.estimates(ExactContrast())
 
 
 def proxyless(problem: Enumeration) -> Estimates:

@@ -16,6 +16,7 @@ from advnas.paper.problems import (
     contrast,
     convolution_or_skip,
     exact_advantage,
+    exact_contrast,
     linear_chain_problem,
     linear_problem,
     random_linear,
@@ -216,12 +217,21 @@ def network_examples() -> dict[str, Enumeration]:
 
 def error_table() -> str:
     """The mean squared error of every estimator on the networks."""
-    estimators = (reinforce, centred_reinforce, exact_advantage, approximate_advantage, contrast, all_rivals)
+    estimators = (
+        reinforce,
+        centred_reinforce,
+        exact_advantage,
+        approximate_advantage,
+        contrast,
+        all_rivals,
+        exact_contrast,
+    )
     rows = [
         [name, *(number(relative_error(problem, estimator(problem))) for estimator in estimators)]
         for name, problem in network_examples().items()
     ]
     head = ["REINFORCE, b = 0", "b = J", "exact advantage", "approximate", "contrast, one rival", "all rivals"]
+    head += ["exact contrast"]
     return markdown(["example", *head], rows)
 
 

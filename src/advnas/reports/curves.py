@@ -17,6 +17,7 @@ class Look(NamedTuple):
 
 _COLORS = {
     "contrast": "#111111",
+    "exact_contrast": "#6c757d",
     "advantage": "#c1121f",
     "exact_advantage": "#f4a261",
     "reinforce": "#6a4c93",

@@ -10,6 +10,7 @@ from advnas.strategies.contrast import Contrast
 from advnas.strategies.darts import Darts
 from advnas.strategies.enas import Enas
 from advnas.strategies.exact_advantage import ExactAdvantage
+from advnas.strategies.exact_contrast import ExactContrast
 from advnas.strategies.gdas import Gdas
 from advnas.strategies.nasp import Nasp
 from advnas.strategies.parsec import Parsec
@@ -39,6 +40,7 @@ __all__ = [
 
 _STRATEGIES: dict[str, type[Strategy]] = {
     "contrast": Contrast,
+    "exact_contrast": ExactContrast,
     "advantage": Advantage,
     "exact_advantage": ExactAdvantage,
     "reinforce": Reinforce,

@@ -281,7 +281,7 @@ def _outcomes_of(strategy: Strategy, sample: Draw) -> Outcomes:
         if isinstance(strategy, Proxyless):
             return active_pairs
         if sample.shares is not None:
-            return ordered_rivals(active - 1)
+            return ordered_rivals(max(active - 1, 1))  # rivals that do not run are one per decision
         if active == 1:
             return single_operations
     raise ValueError(

@@ -143,6 +143,29 @@ def test_swaps_of_one_place_at_a_time_would_be_unbiased_there():
     assert_unbiased(untied, problems.contrast(untied, rivals=None))
 
 
+# The remedy: measure the swap
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("seed", range(3))
+def test_the_exact_contrast_is_unbiased_for_any_rewards(sizes, seed):
+    problem = problems.random_table(sizes, seed)
+    assert_unbiased(problem, problems.exact_contrast(problem))
+
+
+def test_it_is_unbiased_on_a_network_with_tied_nested_and_zero_candidates():
+    problem = problems.small_network_problem()
+    assert_unbiased(problem, problems.exact_contrast(problem))
+
+
+def test_it_is_unbiased_for_nine_tied_places_and_a_reward_of_third_order():
+    for problem in (
+        problems.tied_product(9, series.TIED_OUTPUTS),
+        problems.of_one_output(series.cubic, (0.0, 1.0)),
+    ):
+        assert_unbiased(problem, problems.exact_contrast(problem))
+
+
 # Against nothing and against a rival
 
 
