@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from advnas.search import NonFiniteLoss, ProcessBest, Search, SearchStopped, Step
     from advnas.space import SearchSpace
     from advnas.task import Task
+    from advnas.width import Width
 
 __version__ = "0.2.0"
 
@@ -31,6 +32,7 @@ _HOMES = {
     "SearchStopped": "search",
     "Step": "search",
     "Task": "task",
+    "Width": "width",
     "Zero": "choice",
 }
 
@@ -48,6 +50,7 @@ __all__ = [
     "SearchStopped",
     "Step",
     "Task",
+    "Width",
     "Zero",
     "stores",
     "strategies",

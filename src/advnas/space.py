@@ -17,6 +17,7 @@ from advnas.architecture import Architecture, Draw
 from advnas.choice import Choice, Zero
 from advnas.gates import ActiveCandidate, Lend, Node, Rival, Route, at_hand
 from advnas.randomness import seeded
+from advnas.width import Sliced
 
 
 @dataclass(frozen=True)
@@ -286,7 +287,7 @@ class SearchSpace:
             elif id(module) not in memo:
                 chosen = module.candidates[module.operations.index(operation[module])]
                 settle(chosen)
-                memo[id(module)] = copy.deepcopy(chosen, memo)
+                memo[id(module)] = chosen.plain(memo) if isinstance(chosen, Sliced) else copy.deepcopy(chosen, memo)
 
         settle(self.model)
         plain = copy.deepcopy(self.model, memo)
