@@ -81,3 +81,26 @@ def test_two_heads_are_searched_and_retrained(strategy, capsys):
     assert out["side"].shape == (5, 2)
     assert out["radius"].shape == (5,)
     assert "retrained: validation loss" in capsys.readouterr().out
+
+
+def test_the_hybrid_language_model_chooses_mixers_and_widths(capsys):
+    network = load("hybrid_language_model").main(layers=2, steps=4, epochs=2)
+    assert_plain(network)
+    assert network(torch.zeros(2, 64, dtype=torch.long)).shape == (2, 128, 64)
+    assert re.search(r"layer 1: \w+, \d+ units", capsys.readouterr().out)
+
+
+def test_lora_ranks_adapts_corrections_and_leaves_the_frozen_layers_alone(capsys, monkeypatch):
+    example = load("lora_ranks")
+    before = []
+    plain = example.with_corrections
+    monkeypatch.setattr(example, "with_corrections", lambda base: before.append(frozen(base)) or plain(base))
+    network = example.main(layers=2, steps=4, epochs=2)
+    assert_plain(network)
+    after = {name.replace(".frozen", ""): weight for name, weight in network.named_parameters()}
+    assert all(torch.equal(weight, after[name]) for name, weight in before[0].items())
+    assert capsys.readouterr().out.count("rank") == 4
+
+
+def frozen(base):
+    return {name: weight.detach().clone() for name, weight in base.named_parameters()}
