@@ -20,6 +20,7 @@ from advnas.cli.commands import (
     Search,
     Toy,
 )
+from advnas.cli.console import console
 
 
 def main() -> None:
@@ -76,7 +77,6 @@ def run(command: Search | Export | Retrain | Experiment | Report | Query | Data 
 
 def list_strategies() -> None:
     """Every strategy: what it executes, what it is, its options."""
-    import rich
     from rich.table import Table
 
     from advnas import strategies
@@ -91,12 +91,11 @@ def list_strategies() -> None:
         summary = (strategies.strategy_type(name).__doc__ or "").partition("\n")[0]
         options = "\n".join(f"{option}={value}" for option, value in strategies.options(name).items())
         table.add_row(name, propagation(name), summary, options)
-    rich.print(table)
+    console().print(table)
 
 
 def list_spaces() -> None:
     """Every search space that comes with the package."""
-    import rich
     from rich.table import Table
 
     from advnas.spaces import SPACES
@@ -104,12 +103,11 @@ def list_spaces() -> None:
     table = Table("name", "what it is", title="Search spaces")
     for name, space in SPACES.items():
         table.add_row(name, space.summary)
-    rich.print(table)
+    console().print(table)
 
 
 def list_tasks() -> None:
     """Every task that comes with the package."""
-    import rich
     from rich.table import Table
 
     from advnas.tasks import TASKS
@@ -117,7 +115,7 @@ def list_tasks() -> None:
     table = Table("name", "what it is", "its space", title="Tasks")
     for name, task in TASKS.items():
         table.add_row(name, task.summary, task.space)
-    rich.print(table)
+    console().print(table)
 
 
 def print_theory() -> None:
