@@ -33,11 +33,18 @@ def main() -> None:
     try:
         run(command)
     except (ValueError, OSError) as error:
-        print(f"advnas: {error}", file=sys.stderr)
+        print(f"advnas: {_sentence(error)}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt as stopped:
-        print(f"advnas: {stopped or 'stopped.'}", file=sys.stderr)
+        print(f"advnas: {str(stopped) or 'Stopped.'}", file=sys.stderr)
         raise SystemExit(130) from None
+
+
+def _sentence(error: ValueError | OSError) -> str:
+    """What an error says, without the number that the operating system gives its own."""
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    return f"{error.filename}: {error.strerror}." if error.filename else f"{error.strerror}."
 
 
 def run(command: Search | Export | Retrain | Experiment | Report | Query | Data | List) -> None:
