@@ -187,10 +187,9 @@ class _Training:
 
     def restore(self, state: dict[str, Any], folder: Path) -> None:
         """Load a state completely, or raise ValueError and change nothing."""
-        check_settings(self.settings, state.get("settings", {}))
-        now = self.state(folder) | {"optimizer": {}, "history": [asdict(Epoch(1, 0.0, 0.0))]}
-        now.pop("settings")
+        now = self.state(folder) | {"settings": {}, "optimizer": {}, "history": [asdict(Epoch(1, 0.0, 0.0))]}
         check_form(state, [now, {**now, "history": []}], "it")
+        check_settings(self.settings, state["settings"])
         check_optimizer(self._optimizer, state["optimizer"], "optimizer")
         numbers = [line["number"] for line in state["history"]]
         if not numbers or numbers != list(range(1, check_count("epochs", state["epochs"], least=0) + 1)):

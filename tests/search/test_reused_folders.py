@@ -219,5 +219,5 @@ def test_a_retraining_tells_of_its_buffers_too(tmp_path):
 
 def test_what_was_asked_names_the_optimisers(tmp_path):
     run(tmp_path)
-    asked = json.loads((tmp_path / "run.json").read_text())["settings"]
+    asked = json.loads((tmp_path / "run.json").read_text())["optimizers"]
     assert asked["weight_optimizer"].startswith("SGD(lr=0.1, momentum=0.9")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from advnas.records.bounds import load_torch_file
 from advnas.records.files import delete_temporary_files, is_plain_name, parse_json, replacing
 
 FORMAT = 2
@@ -56,7 +57,7 @@ def load_state(path: Path | str) -> dict[str, Any]:
     path = Path(path)
     _refuse_version_1(path)
     try:
-        state = _read(path)
+        state = load_torch_file(path)
     except FileNotFoundError:
         raise
     except Exception as error:  # of many kinds; torch's own text advises to allow code

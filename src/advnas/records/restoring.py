@@ -29,11 +29,12 @@ def rolled_back_on_failure(put_back: Callable[[], object]) -> Iterator[None]:
 
 
 def check_settings(now: State, before: State) -> None:
-    """Raise ValueError where settings differ from those of a saved state; it may not know all of them."""
+    """Raise ValueError where settings differ from those of a saved state."""
+    check_form(before, [{}], "settings")
     changed = [
-        f"{key} is {now[key]} now and was {before[key]}"
+        f"{key} is {now[key]} now and was {before.get(key)}"
         for key in now
-        if key in before and repr(now[key]) != repr(before[key])
+        if repr(now[key]) != repr(before.get(key))
     ]
     if changed:
         raise ValueError(f"other settings: {'; '.join(changed)}")

@@ -136,7 +136,18 @@ class SearchRun:
             "answer": getattr(strategy, "answer", "argmax"),  # somebody's own may have the two methods alone
             "learns": getattr(strategy, "learns", True),
             "settings": self.search.settings(),
+            "optimizers": self._optimizers(),
             "length": asdict(self.length),
+        }
+
+    def _optimizers(self) -> dict[str, Any]:
+        """How the weights and theta learn, as it was asked for."""
+        weights, theta = self.search.weights, self.search.policy
+        return {
+            "weight_optimizer": weights.settings,
+            "weight_clip": weights.clip,
+            "architecture_optimizer": theta.settings,
+            "architecture_clip": theta.clip,
         }
 
     def result(self) -> dict[str, Any]:
@@ -154,6 +165,7 @@ class SearchRun:
         self._unsaved.tell()
         return {
             "settings": self.search.settings(),
+            "optimizers": self._optimizers(),
             "search": self.search.state(folder),
             "data": self.data.state(),
             "losses": list(self._losses),
@@ -165,6 +177,8 @@ class SearchRun:
         form: dict[str, Any] = {"settings": {}, "search": {}, "data": {}, "losses": []}
         check_form(state, [form, {**form, "losses": [0.0]}], "it")
         check_settings(self.search.settings(), state["settings"])
+        optimizers = self._optimizers()
+        check_settings(optimizers, state.get("optimizers", optimizers))  # not known to early checkpoints of 0.2
         credit = state.get("credit")  # not yet measured, or not known to version 0.1
         checked = None if credit is None else CreditCheck.from_json(credit)
         self.data.restore(state["data"])
