@@ -95,9 +95,15 @@ def test_the_learning_rate_is_annealed_within_epochs():
     assert rates == pytest.approx([1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6])
 
 
+def stop_after_one(epoch):
+    if epoch.number == 2:
+        raise RuntimeError("stopped")
+
+
 def test_a_loss_that_is_not_finite_stops_the_training_and_leaves_the_last_checkpoint(tmp_path):
     broken = Task(task().training, task().validation, lambda model, batch: loss(model, batch) * float("nan"))
-    retrain(network(), task(), epochs=1, recipe=Recipe(SGD), folder=tmp_path)
+    with pytest.raises(RuntimeError, match="stopped"):
+        retrain(network(), task(), epochs=2, recipe=Recipe(SGD), folder=tmp_path, on_epoch=stop_after_one)
     with pytest.raises(NonFiniteLoss, match=r"loss is nan .* at minibatch 1"):
         retrain(network(), broken, epochs=2, recipe=Recipe(SGD), folder=tmp_path)
     assert len(retrain(network(), task(), epochs=2, recipe=Recipe(SGD), folder=tmp_path).history) == 2
@@ -119,3 +125,21 @@ def test_empty_data_are_refused(change, message):
 def test_epochs_are_a_positive_whole_number(epochs):
     with pytest.raises(ValueError, match="epochs must be a positive integer"):
         retrain(network(), task(), epochs=epochs)
+
+
+def test_a_module_without_weights_is_evaluated(tmp_path):
+    """Such as an architecture of skips alone: there is nothing to train, and its loss is what it is."""
+    x = torch.ones(4, 1)
+    ours = Task([x, 2 * x], [x], lambda model, batch: model(batch).square().mean())
+    with pytest.warns(UserWarning, match=r"No weights can be trained: .*evaluated as it is"):
+        outcome = retrain(nn.Identity(), ours, epochs=3, folder=tmp_path)
+    assert [(epoch.training_loss, epoch.score) for epoch in outcome.history] == [(2.5, 1.0)] * 3
+    assert outcome.best.number == 1
+    assert retrain(nn.Identity(), ours, epochs=3, folder=tmp_path).history == outcome.history
+
+
+def test_a_loss_that_does_not_depend_on_the_weights_is_told():
+    """Such as of an architecture whose path is zeros."""
+    ours = Task([1.0], [1.0], lambda model, batch: torch.tensor(batch))
+    with pytest.warns(UserWarning, match="does not depend on the weights"):
+        retrain(nn.Linear(1, 1), ours, epochs=1)

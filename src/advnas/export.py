@@ -21,12 +21,12 @@ from advnas.answers.batch_norm import evaluating
 from advnas.architecture import Architecture
 from advnas.choice import Choice
 from advnas.randomness import generator
+from advnas.records.bounds import load_torch_file
 from advnas.records.files import write_atomically
 
 Inputs = tuple[Tensor, ...]
 Shapes = tuple[dict[int, Any] | None, ...]
 Runner = Callable[[Inputs], list[Tensor]]
-
 _SAFE, _PICKLED = "weights.safetensors", "weights.pt"
 
 
@@ -322,7 +322,7 @@ def load_plain(module: nn.Module, folder: Path | str) -> None:
 def _parsed(file: str, content: bytes) -> dict[str, Tensor]:
     safetensors = _import("safetensors.torch", "safetensors") if file.endswith(_SAFE) else None
     try:
-        weights = safetensors.load(content) if safetensors else torch.load(io.BytesIO(content), weights_only=True)
+        weights = safetensors.load(content) if safetensors else load_torch_file(io.BytesIO(content))
     except Exception as error:  # of many kinds, depending on where the file is damaged
         reason = " ".join(str(error).split())
         raise ValueError(f"{file} is damaged, or no file of weights: {reason} Export the module again.") from error

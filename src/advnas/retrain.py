@@ -2,6 +2,7 @@
 
 import copy
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sized
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -13,7 +14,15 @@ from torch import Tensor, nn
 
 from advnas.arguments import check_count
 from advnas.randomness import seed_of, seeded
-from advnas.records.restoring import check_form, check_optimizer, load_optimizer, rolled_back_on_failure
+from advnas.records.restoring import (
+    check_form,
+    check_optimizer,
+    check_settings,
+    load_optimizer,
+    optimizer_settings,
+    rolled_back_on_failure,
+)
+from advnas.records.unsaved import UnsavedBuffers
 from advnas.search import PAPER_WEIGHTS, NonFiniteLoss, OptimizerOf, Recorder, advance, cosine
 from advnas.search.schedule import Rates
 from advnas.task import Task, mean_over
@@ -84,7 +93,7 @@ def retrain(
     if folder is None:
         advance(training, until=epochs, every=1, on_step=on_epoch)
         return training.result()
-    asked = {"kind": "retraining", "epochs": epochs, "seed": seed}
+    asked = {"kind": "retraining", **training.settings}
     with Recorder(Path(folder), training, asked=asked, resume=True) as recorder:
         advance(training, until=epochs, every=1, recorder=recorder, on_step=on_epoch)
     return training.result()
@@ -96,9 +105,18 @@ class _Training:
     def __init__(self, model: nn.Module, task: Task, recipe: Recipe, epochs: int, seed: int) -> None:
         self._model, self._task, self._recipe = model, task, recipe
         self._epochs, self._seed = epochs, seed
-        self._optimizer = recipe.optimizer(list(model.parameters()))
+        # An architecture of skips alone has no weights, and an optimiser refuses to have none.
+        self._optimizer = recipe.optimizer(list(model.parameters()) or [nn.Parameter(torch.zeros(0))])
+        self.settings = {
+            "epochs": epochs,
+            "seed": seed,
+            "optimizer": optimizer_settings(self._optimizer),
+            "clip": recipe.clip,
+        }
+        self._unsaved = UnsavedBuffers(model)
         self._rates = Rates(self._optimizer, recipe.annealing)
         self._history: list[Epoch] = []
+        self._told = False
         self._best: dict[str, Any] = copy.deepcopy(model.state_dict())
 
     @property
@@ -129,7 +147,7 @@ class _Training:
             self._rates.anneal((self.position + number / len(batches)) / self._epochs)
             loss = self._task.loss(self._model, batch)
             self._optimizer.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
+            self._backward(loss)
             norm = torch.nn.utils.clip_grad_norm_(parameters, clip)
             _check_finite(loss, norm, number)
             self._optimizer.step()
@@ -137,6 +155,16 @@ class _Training:
         if not losses:
             raise ValueError("The training data are empty, or an iterator that can be read only once.")
         return sum(losses) / len(losses)
+
+    def _backward(self, loss: Tensor) -> None:
+        """Nothing is trained where no weight decides the loss; that is told once, and the loss is what it is."""
+        if loss.requires_grad:
+            loss.backward()  # type: ignore[no-untyped-call]
+        elif not self._history and not self._told:
+            self._told = True
+            weights = any(parameter.requires_grad for parameter in self._model.parameters())
+            why = "The loss does not depend on the weights" if weights else "No weights can be trained"
+            warnings.warn(f"{why}: the module is evaluated as it is.", stacklevel=2)
 
     @property
     def _best_epoch(self) -> Epoch:
@@ -147,7 +175,9 @@ class _Training:
 
     def state(self, folder: Path) -> dict[str, Any]:
         """Weights, optimiser, history, and the best weights so far."""
+        self._unsaved.tell()
         return {
+            "settings": self.settings,
             "model": self._model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "history": [asdict(epoch) for epoch in self._history],
@@ -157,8 +187,9 @@ class _Training:
 
     def restore(self, state: dict[str, Any], folder: Path) -> None:
         """Load a state completely, or raise ValueError and change nothing."""
-        now = self.state(folder) | {"optimizer": {}, "history": [asdict(Epoch(1, 0.0, 0.0))]}
+        now = self.state(folder) | {"settings": {}, "optimizer": {}, "history": [asdict(Epoch(1, 0.0, 0.0))]}
         check_form(state, [now, {**now, "history": []}], "it")
+        check_settings(self.settings, state["settings"])
         check_optimizer(self._optimizer, state["optimizer"], "optimizer")
         numbers = [line["number"] for line in state["history"]]
         if not numbers or numbers != list(range(1, check_count("epochs", state["epochs"], least=0) + 1)):

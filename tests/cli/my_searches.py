@@ -39,16 +39,6 @@ def make_noted_search(strategy, seed):
     return make_search(strategy, seed)
 
 
-def make_bracketed_search(strategy, seed):
-    _, task = make_search(strategy, seed)
-    model = nn.Sequential(
-        nn.Linear(4, 8),
-        advnas.Choice({"conv[k=3]": nn.Linear(8, 8), "[red]skip": nn.Identity()}, name="edge[0]"),
-        nn.Linear(8, 2),
-    )
-    return advnas.Search(model, strategy, seed=seed), task
-
-
 def make_something_else(strategy, seed):
     return make_search(strategy, seed)[0]
 

@@ -339,24 +339,6 @@ def test_the_users_function_is_called_once_to_check_once_per_run_and_once_per_re
     assert Path("calls.txt").read_text().splitlines() == check
 
 
-def test_names_in_brackets_are_printed_as_they_are(at_home, here):
-    command = [
-        "search",
-        "my_searches:make_bracketed_search",
-        "--epochs",
-        2,
-        "--warmup",
-        0,
-        "--jobs",
-        1,
-        "--seeds",
-        1,
-    ]
-    code, output, _ = here(*command, "--folder", "found")
-    assert code == 0
-    assert "edge[0]: conv[k=3]" in output or "edge[0]: [red]skip" in output
-
-
 # The folder of a search in Python
 
 

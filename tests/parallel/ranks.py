@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from advnas import Choice, NonFiniteLoss, Search, Task, Zero, strategies
+from advnas.parallel import launch
 from advnas.parallel.launch import joined, spawn
 from advnas.parallel.reductions import PRESENCE, THETA, WEIGHTS
 
@@ -134,6 +136,23 @@ def slow_run(folder):
     with joined() as group:
         (folder / f"pid-{group.rank}").write_text(str(os.getpid()))
         keep(group, folder, pause)
+
+
+def hang(folder):
+    """Rank 1 stops answering, as in a loss that waits for ever; patience is short, for the test."""
+    launch.PATIENCE = timedelta(seconds=3)
+    with joined() as group:
+        if group.rank == 1:
+            time.sleep(600)
+        group.wait()
+
+
+def fail(folder):
+    """Rank 1 raises; rank 0 hears of it, and hangs on."""
+    with joined() as group:
+        if group.rank == 1:
+            raise ValueError("rank 1 has seen a bad file.")
+        time.sleep(600)
 
 
 if __name__ == "__main__":

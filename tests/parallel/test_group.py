@@ -154,6 +154,21 @@ def test_a_dead_process_ends_the_others_and_the_search_goes_on_later(folder, tmp
     assert (tmp_path / "metrics.jsonl").read_bytes() == (folder / "kept" / "metrics.jsonl").read_bytes()
 
 
+def test_a_rank_that_hangs_is_ended_and_named(tmp_path):
+    program = start("hang", tmp_path)
+    output = program.communicate(timeout=90)[0]
+    assert program.returncode != 0
+    assert "Rank 1 of 2 is gone" in output
+    assert "Rank 1 of 2 was alive, did not answer for" in output
+
+
+def test_the_rank_that_failed_first_is_named_and_not_one_that_was_ended_for_it(tmp_path):
+    program = start("fail", tmp_path)
+    output = program.communicate(timeout=90)[0]
+    assert "advnas, rank 1: rank 1 has seen a bad file." in output
+    assert "Rank 1 of 2 ended with exit code 2, and the others with it." in output
+
+
 # One process
 
 

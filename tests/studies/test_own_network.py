@@ -10,7 +10,8 @@ from torch import nn
 
 from advnas import Choice, Search, Task
 from advnas.search import SearchRun
-from advnas.studies.own_network import OwnNetworkSettings, OwnNetworkStudy, example_inputs, load, load_searched
+from advnas.studies.entry import load
+from advnas.studies.own_network import OwnNetworkSettings, OwnNetworkStudy, example_inputs, load_searched
 from advnas.studies.run import read_results, run_search
 
 sys.path.insert(0, str(Path(__file__).parent))

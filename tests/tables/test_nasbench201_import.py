@@ -243,10 +243,17 @@ def test_a_file_of_another_space_is_told_apart(tmp_path, content):
         read_nats_record(write_nats(tmp_path / "file", content))
 
 
-@pytest.mark.parametrize("content", [{"state_dict": {}}, [1, 2], torch.zeros(2), {"arch2infos": {0: {"less": {}}}}])
+@pytest.mark.parametrize("content", [{"state_dict": {}}, [1, 2], {"arch2infos": {0: {"less": {}}}}])
 def test_a_pth_file_of_something_else_is_told_apart(tmp_path, content):
     with pytest.raises(ValueError, match=r"other.pth is not a NAS-Bench-201 file.*NAS-Bench-201-v1_1-096897.pth"):
         import_pth(write_pth(tmp_path / "other.pth", content))
+
+
+def test_a_pth_file_of_tensors_is_refused(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"other.pth asks for .*_rebuild_tensor_v2, which a table of numbers does not"
+    ):
+        import_pth(write_pth(tmp_path / "other.pth", torch.zeros(2)))
 
 
 @pytest.mark.parametrize(
@@ -275,3 +282,14 @@ def test_a_file_that_is_not_there_is_an_ordinary_error(tmp_path):
         import_pth(tmp_path / "absent.pth")
     with pytest.raises(FileNotFoundError):
         read_nats_record(tmp_path / "absent.pickle.pbz2")
+
+
+@pytest.mark.parametrize("number", [-1.0, 100.5, float("nan"), float("inf"), 1e300, 10**400])
+def test_numbers_out_of_range_are_refused_by_name(tmp_path, number):
+    run = {**a_run("cifar10", 777, 0), "eval_acc1es": {"ori-test@199": number}}
+    records = [
+        a_record(cell, {**ALL_RESULTS, ("cifar10", 777): run, ("cifar10", 888): run}) for cell in all_cells()
+    ]
+    path = write_pth(tmp_path / "file.pth", pth_content(records))
+    with pytest.raises(ValueError, match=r"file\.pth.*(where a number from 0 to 100 belongs|not whole \(Overflow)"):
+        import_pth(path)

@@ -88,14 +88,14 @@ def test_a_layer_left_out_is_named():
 def table():
     """Accuracies that rise with a network's place among all, by groups of three that tie."""
     place = np.arange(len(all_networks()))
-    accuracy = np.floor(place / 3) / 100
+    accuracy = 1 + np.floor(place / 3) / 100
     return Table(all_networks(), np.stack([accuracy - 1, accuracy, accuracy + 1, place, 10 * place], axis=1))
 
 
 def test_an_entry_is_all_there_is_about_a_network(table):
     entry = table.entry(all_networks()[301])
     assert entry.network == all_networks()[301]
-    assert (entry.accuracy, entry.trainings) == (1.0, (0.0, 1.0, 2.0))
+    assert (entry.accuracy, entry.trainings) == (2.0, (1.0, 2.0, 3.0))
     assert (entry.params, entry.flops) == (0.000301, 0.00301)
 
 
@@ -147,10 +147,10 @@ def test_a_query_is_ready_for_json(table):
     assert (answer["cell"], answer["params"], answer["flops"]) == (all_networks()[301], 0.000301, 0.00301)
     assert answer["datasets"] == {
         "cifar10": {
-            "test": 1.0,
+            "test": 2.0,
             "rank_test": 6_561 - 303 + 1,
             "percentile_test": 100 * 300 / 6_561,
-            "trainings": [0.0, 1.0, 2.0],
+            "trainings": [1.0, 2.0, 3.0],
         }
     }
 

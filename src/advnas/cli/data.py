@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 from advnas.cli.commands import DataGet, Query
+from advnas.cli.console import console, description
 
 
 def query_benchmark(query: Query) -> None:
     """Accuracies, rank among all architectures, parameters and multiply-adds of one of them."""
-    from rich.console import Console
     from rich.table import Table
 
     from advnas import tables
@@ -25,14 +25,13 @@ def query_benchmark(query: Query) -> None:
         better = f"{row['percentile_test']:.2f} %"
         valid = f"{row['valid']:.2f}" if "valid" in row else "-"
         shown.add_row(name, f"{row['test']:.2f}", valid, f"{row['rank_test']:,}", better)
-    console = Console()
-    console.print(shown)
-    console.print(f"{found['params']:.6f} M parameters, {found['flops']:.5f} M multiply-adds", highlight=False)
+    terminal = console()
+    terminal.print(shown)
+    terminal.print(f"{found['params']:.6f} M parameters, {found['flops']:.5f} M multiply-adds")
 
 
 def show_data(folder: Path | None) -> None:
     """What is there, what is missing, what is damaged."""
-    import rich
     from rich.table import Table
 
     from advnas.tasks.data_folder import data_folder
@@ -42,19 +41,18 @@ def show_data(folder: Path | None) -> None:
     table = Table("data", "state", "what", title=f"Data in {where}")
     for name, state, detail in status(where):
         table.add_row(name, state, detail)
-    rich.print(table)
+    console().print(table)
 
 
 def get_data(wanted: DataGet) -> None:
     """Download, with a bar on a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+    from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
 
     from advnas.tasks.data_folder import data_folder
     from advnas.tasks.downloads import get
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    columns = (description(), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=console(stderr=True), transient=True) as bar:
         task = bar.add_task(wanted.name, total=None)
         path = get(
             wanted.name,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from advnas.cli.commands import Report, RunStudy, Toy
+from advnas.cli.console import console
 from advnas.cli.progress import study_progress, toy_progress
 
 if TYPE_CHECKING:
@@ -70,7 +71,6 @@ def _engine(study: RunStudy) -> "Engine | None":
 
 
 def _show_settings(title: str, study: "Study", names: Sequence[str], seeds: int) -> None:
-    import rich
     from rich.table import Table
 
     table = Table("setting", "value", title=title)
@@ -81,7 +81,7 @@ def _show_settings(title: str, study: "Study", names: Sequence[str], seeds: int)
     table.add_row("seeds", str(seeds))
     for about, what in study.procedure().items():
         table.add_row(about, what)
-    rich.print(table)
+    console().print(table)
 
 
 def _show_cells(folder: Path, table: str, data: Path, *, as_json: bool) -> None:
@@ -120,18 +120,16 @@ def _show_evaluations(folder: Path, *, as_json: bool) -> None:
 
 
 def _print_rows(folder: Path, rows: Sequence[dict[str, Any]], columns: Sequence[str], *, as_json: bool) -> None:
-    from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
 
-    shown = Table(*(escape(column.replace("_", " ")) for column in columns), title=escape(str(folder)))
+    shown = Table(*(column.replace("_", " ") for column in columns), title=str(folder))
     for row in rows:
-        shown.add_row(*(escape(_cell(row[key])) for key in columns))
+        shown.add_row(*(_cell(row[key]) for key in columns))
     if as_json:
         print(json.dumps(rows, indent=1))
-    console = Console(stderr=as_json)
-    console.print(shown)
-    console.print(f"Figures, tables and one page of it all: advnas report {folder}", highlight=False, markup=False)
+    terminal = console(stderr=as_json)
+    terminal.print(shown)
+    terminal.print(f"Figures, tables and one page of it all: advnas report {folder}")
 
 
 def _cell(value: object) -> str:
@@ -216,13 +214,12 @@ def run_toy_study(toy: Toy) -> None:
 
 def _present(toy: Toy, settings: "ToySettings", curves: "Curves") -> None:
     """The table on the terminal, the figure and the spreadsheet in the folder."""
-    from rich.console import Console
     from rich.table import Table
 
     from advnas.records.files import write_atomically
     from advnas.reports.tables import TOY_HEADER, toy_csv, toy_rows
 
-    console = Console(stderr=toy.json)
+    terminal = console(stderr=toy.json)
     table = Table(
         title=f"Toy regression: median test loss x 100 over {settings.trials} trials, seed {settings.seed}",
         caption="runs: operations executed per decision, for the weights / for theta; found: the teacher",
@@ -231,9 +228,9 @@ def _present(toy: Toy, settings: "ToySettings", curves: "Curves") -> None:
         table.add_column(title, justify="left" if number == 0 else "right", no_wrap=True)
     for row in toy_rows(curves):
         table.add_row(*row)
-    console.print(table)
+    terminal.print(table)
     if toy.folder is None:
-        console.print("Add --folder F to keep the numbers and the figure.", highlight=False)
+        terminal.print("Add --folder F to keep the numbers and the figure.")
         return
     write_atomically(toy.folder / "toy.csv", toy_csv(curves))
     written = [toy.folder / "results.json", toy.folder / "toy.csv"]
@@ -242,6 +239,6 @@ def _present(toy: Toy, settings: "ToySettings", curves: "Curves") -> None:
 
         written += draw_toy(curves, toy.folder)
     except ImportError:
-        console.print("No figure: it needs matplotlib. Write pip install 'advnas[reports]' and run this again.")
+        terminal.print("No figure: it needs matplotlib. Write pip install 'advnas[reports]' and run this again.")
     for path in written:
-        console.print(f"wrote {path}", highlight=False, markup=False)
+        terminal.print(f"wrote {path}")

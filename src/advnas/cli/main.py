@@ -20,6 +20,7 @@ from advnas.cli.commands import (
     Search,
     Toy,
 )
+from advnas.cli.console import console
 
 
 def main() -> None:
@@ -32,11 +33,18 @@ def main() -> None:
     try:
         run(command)
     except (ValueError, OSError) as error:
-        print(f"advnas: {error}", file=sys.stderr)
+        print(f"advnas: {_sentence(error)}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt as stopped:
-        print(f"advnas: {stopped or 'stopped.'}", file=sys.stderr)
+        print(f"advnas: {str(stopped) or 'Stopped.'}", file=sys.stderr)
         raise SystemExit(130) from None
+
+
+def _sentence(error: ValueError | OSError) -> str:
+    """What an error says, without the number that the operating system gives its own."""
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    return f"{error.filename}: {error.strerror}." if error.filename else f"{error.strerror}."
 
 
 def run(command: Search | Export | Retrain | Experiment | Report | Query | Data | List) -> None:
@@ -76,7 +84,6 @@ def run(command: Search | Export | Retrain | Experiment | Report | Query | Data 
 
 def list_strategies() -> None:
     """Every strategy: what it executes, what it is, its options."""
-    import rich
     from rich.table import Table
 
     from advnas import strategies
@@ -91,12 +98,11 @@ def list_strategies() -> None:
         summary = (strategies.strategy_type(name).__doc__ or "").partition("\n")[0]
         options = "\n".join(f"{option}={value}" for option, value in strategies.options(name).items())
         table.add_row(name, propagation(name), summary, options)
-    rich.print(table)
+    console().print(table)
 
 
 def list_spaces() -> None:
     """Every search space that comes with the package."""
-    import rich
     from rich.table import Table
 
     from advnas.spaces import SPACES
@@ -104,12 +110,11 @@ def list_spaces() -> None:
     table = Table("name", "what it is", title="Search spaces")
     for name, space in SPACES.items():
         table.add_row(name, space.summary)
-    rich.print(table)
+    console().print(table)
 
 
 def list_tasks() -> None:
     """Every task that comes with the package."""
-    import rich
     from rich.table import Table
 
     from advnas.tasks import TASKS
@@ -117,7 +122,7 @@ def list_tasks() -> None:
     table = Table("name", "what it is", "its space", title="Tasks")
     for name, task in TASKS.items():
         table.add_row(name, task.summary, task.space)
-    rich.print(table)
+    console().print(table)
 
 
 def print_theory() -> None:

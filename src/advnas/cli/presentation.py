@@ -1,7 +1,4 @@
-"""What `advnas search` shows: the plan before it, the table, the verdict and the answer after it.
-
-Names of decisions, operations and functions are the user's: they are printed as they are, not as rich's markup.
-"""
+"""What `advnas search` shows: the plan before it, the table, the verdict and the answer after it."""
 
 import json
 import statistics
@@ -9,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from advnas.cli.console import console
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,7 +23,6 @@ _COSTS = ("seconds", "passes", "saved_mib")  # columns that the report has and t
 
 def show_plan(study: "Study", strategy: str, seeds: Sequence[int], at_once: int, *, as_json: bool) -> None:
     """Measure a few minibatches, and show memory and time."""
-    from rich.console import Console
     from rich.table import Table
 
     from advnas import strategies
@@ -42,7 +40,7 @@ def show_plan(study: "Study", strategy: str, seeds: Sequence[int], at_once: int,
     if as_json:
         peaks = {name: getattr(plan, name) for name in ("sparse_peak", "stored_peak", "dense_peak")}
         print(json.dumps(asdict(plan) | peaks | {"search_seconds": total}, indent=1))
-    Console(stderr=as_json).print(table)
+    console(stderr=as_json).print(table)
 
 
 def _plan_rows(plan: "Plan") -> dict[str, str]:
@@ -70,8 +68,6 @@ def _told(peak: int, plan: "Plan") -> str:
 
 def present_study(folder: Path, strategy: str, *, as_json: bool) -> None:
     """Show what the runs in a folder have found, write its report, and say how to get the answer out."""
-    from rich.console import Console
-
     from advnas.reports.judging import best_run
     from advnas.reports.study import read_study
     from advnas.reports.verdict import verdict
@@ -79,37 +75,36 @@ def present_study(folder: Path, strategy: str, *, as_json: bool) -> None:
     study = read_study(folder)
     remarks, best = verdict(study), best_run(study, strategy)
     assert best.evaluation is not None
-    console = Console(stderr=as_json, highlight=False, markup=False)
-    _print_table(console, study)
-    _print_traffic(console, folder, strategy)
-    _print_remarks(console, remarks)
-    console.print(f"\nThe answer ({best.name}, the one that validates best):")
+    terminal = console(stderr=as_json)
+    _print_table(terminal, study)
+    _print_traffic(terminal, folder, strategy)
+    _print_remarks(terminal, remarks)
+    terminal.print(f"\nThe answer ({best.name}, the one that validates best):")
     for decision, operation in best.evaluation.architecture.items():
-        console.print(f"  {decision}: {operation}")
-    page = _write_report(folder, console)
-    _print_more_seeds(console, folder, study)
-    console.print(f"\nGet it out:  advnas export {folder} --to pt2")
+        terminal.print(f"  {decision}: {operation}")
+    page = _write_report(folder, terminal)
+    _print_more_seeds(terminal, folder, study)
+    terminal.print(f"\nGet it out:  advnas export {folder} --to pt2")
     if as_json:
         print(json.dumps(_summary(folder, study, best, remarks, page), indent=1))
 
 
-def _print_table(console: "Console", study: "StudyRecords") -> None:
+def _print_table(terminal: "Console", study: "StudyRecords") -> None:
     """What the retrained answers are worth: mean ± sample standard deviation over the seeds."""
-    from rich.markup import escape
     from rich.table import Table
 
     from advnas.reports.tables import study_table
 
     numbers = study_table(study, None)
     shown = [place for place, column in enumerate(numbers.columns) if column.key not in _COSTS]
-    table = Table("strategy", "seeds", *(escape(numbers.columns[place].heading) for place in shown))
+    table = Table("strategy", "seeds", *(numbers.columns[place].heading for place in shown))
     for row in numbers.rows:
         values = (row.values[place].ours or "-" for place in shown)
-        table.add_row(escape(row.strategy), row.runs, *values)
-    console.print(table)
+        table.add_row(row.strategy, row.runs, *values)
+    terminal.print(table)
 
 
-def _print_remarks(console: "Console", remarks: "Sequence[Remark]") -> None:
+def _print_remarks(terminal: "Console", remarks: "Sequence[Remark]") -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -117,18 +112,18 @@ def _print_remarks(console: "Console", remarks: "Sequence[Remark]") -> None:
     for remark in remarks:
         mark = {True: Text("+", "green"), False: Text("!", "red"), None: Text("-", "yellow")}[remark.good]
         grid.add_row(mark, Text(remark.text))
-    console.print(grid)
+    terminal.print(grid)
 
 
-def _print_more_seeds(console: "Console", folder: Path, study: "StudyRecords") -> None:
+def _print_more_seeds(terminal: "Console", folder: Path, study: "StudyRecords") -> None:
     """How to get enough seeds to claim something, where there are too few."""
     from advnas.reports.pairs import ENOUGH
 
     if len({run.seed for run in study.runs if run.finished}) < ENOUGH:
-        console.print(f"\nMore seeds:  advnas search --resume --folder {folder} --seeds {ENOUGH}")
+        terminal.print(f"\nMore seeds:  advnas search --resume --folder {folder} --seeds {ENOUGH}")
 
 
-def _print_traffic(console: "Console", folder: Path, strategy: str) -> None:
+def _print_traffic(terminal: "Console", folder: Path, strategy: str) -> None:
     """What several processes told each other per step, as a mean over the strategy's runs."""
     from advnas.studies.run import read_results
 
@@ -136,22 +131,22 @@ def _print_traffic(console: "Console", folder: Path, strategy: str) -> None:
     traffic = [result["traffic"] for result in results if "traffic" in result]
     if not traffic:
         return
-    console.print(f"Bytes that each of {traffic[0]['processes']} processes handed over per step:")
+    terminal.print(f"Bytes that each of {traffic[0]['processes']} processes handed over per step:")
     for purpose in traffic[0]["bytes"]:
         mean = statistics.fmean(each["bytes"].get(purpose, 0) for each in traffic)
-        console.print(f"  {mean:>12,.0f}  {purpose}")
-    console.print(f"  {traffic[0]['network']:>12,}  for comparison: all weights of the network")
+        terminal.print(f"  {mean:>12,.0f}  {purpose}")
+    terminal.print(f"  {traffic[0]['network']:>12,}  for comparison: all weights of the network")
 
 
-def _write_report(folder: Path, console: "Console") -> Path | None:
+def _write_report(folder: Path, terminal: "Console") -> Path | None:
     try:
         from advnas.reports.page import write_report
 
         page = write_report(folder, None)[0]
     except ImportError:
-        console.print("\nNo report: it needs matplotlib and jinja2. Write pip install 'advnas[reports]'.")
+        terminal.print("\nNo report: it needs matplotlib and jinja2. Write pip install 'advnas[reports]'.")
         return None
-    console.print(f"\nReport:      {page}")
+    terminal.print(f"\nReport:      {page}")
     return page
 
 

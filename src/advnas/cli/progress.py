@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from advnas.cli.console import console, description
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
@@ -25,15 +27,13 @@ _SHOWN = 12  # decisions whose most likely operation is told
 @contextmanager
 def study_progress(study: "Study", jobs: "Sequence[Job]", folder: Path) -> "Iterator[OnDone]":
     """A live bar on a terminal, a line for every run that is done elsewhere; both on standard error."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
+    terminal = console(stderr=True)
     done_before = sum(job.is_done(folder) for job in jobs)
     if done_before:
-        console.print(f"{done_before} of {len(jobs)} runs are done already", highlight=False)
-    if console.is_terminal:
-        with _study_bar(study, jobs, folder, console):
-            yield lambda job: console.print(f"{job.name}: done", highlight=False, markup=False)
+        terminal.print(f"{done_before} of {len(jobs)} runs are done already")
+    if terminal.is_terminal:
+        with _study_bar(study, jobs, folder, terminal):
+            yield lambda job: terminal.print(f"{job.name}: done")
         return
     started, done = time.monotonic(), done_before
 
@@ -47,7 +47,7 @@ def study_progress(study: "Study", jobs: "Sequence[Job]", folder: Path) -> "Iter
 
 
 @contextmanager
-def _study_bar(study: "Study", jobs: "Sequence[Job]", folder: Path, console: "Console") -> Iterator[None]:
+def _study_bar(study: "Study", jobs: "Sequence[Job]", folder: Path, terminal: "Console") -> Iterator[None]:
     """Looks every few seconds at what the runs have written: they are other processes, or another program's."""
     from rich.live import Live
 
@@ -58,7 +58,7 @@ def _study_bar(study: "Study", jobs: "Sequence[Job]", folder: Path, console: "Co
         while not over.wait(max(1, len(jobs) / 500)):
             live.update(study_view(study, jobs, folder, time.monotonic() - started, begun), refresh=True)
 
-    with Live(console=console, transient=True, auto_refresh=False, redirect_stderr=False) as live:
+    with Live(console=terminal, transient=True, auto_refresh=False, redirect_stderr=False) as live:
         watcher = threading.Thread(target=watch, daemon=True)
         watcher.start()
         try:
@@ -121,18 +121,17 @@ def _minutes(seconds: float) -> str:
 @contextmanager
 def toy_progress(settings: "ToySettings", names: Sequence[str]) -> "Iterator[OnIteration]":
     """A live bar on a terminal, ten plain lines elsewhere; both on standard error."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-    console = Console(stderr=True)
+    terminal = console(stderr=True)
     shown, last = names[0], settings.iterations
 
     def state(search: "ToySearch") -> str:
         return f"{shown}: loss {100 * search.loss.median().item():.3f}, entropy {search.entropy():.3f}"
 
-    if console.is_terminal:
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=console, transient=True) as bar:
+    if terminal.is_terminal:
+        columns = (description(), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=terminal, transient=True) as bar:
             task = bar.add_task(shown, total=last)
 
             def update(iteration: int, searches: "dict[str, ToySearch]") -> None:

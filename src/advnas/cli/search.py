@@ -8,17 +8,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from advnas.cli.asked import STRATEGY, TASK, default_seeds, study_of
+from advnas.cli.asked import STRATEGY, default_seeds, study_of
 from advnas.cli.commands import Search
 from advnas.cli.config import completed, written
 from advnas.cli.diagnosis import check_diagnosable, diagnose
+from advnas.cli.folders import ASKED, folder_of
 from advnas.cli.progress import study_progress
 
 if TYPE_CHECKING:
     from advnas.studies.execute import Job
     from advnas.studies.study import Study
-
-_ASKED = "search.toml"  # in a search's folder: what it was asked for
 
 
 def run_search(asked: Search) -> None:
@@ -31,9 +30,9 @@ def run_search(asked: Search) -> None:
     from advnas.studies.execute import plan
 
     asked, options = completed(asked, asked.config, {})
-    folder = _folder(asked)
-    if asked.resume and (folder / _ASKED).exists():
-        asked, options = completed(asked, folder / _ASKED, options)
+    folder = folder_of(asked)
+    if asked.resume and (folder / ASKED).exists():
+        asked, options = completed(asked, folder / ASKED, options)
     asked = replace(asked, processes=_processes(asked), strategy=asked.strategy or STRATEGY)
     assert asked.strategy is not None
     strategies.strategy_type(asked.strategy)
@@ -63,7 +62,7 @@ def _claim(folder: Path, study: "Study", asked: Search, options: Mapping[str, An
     from advnas.studies.folder import claim_folder
 
     claim_folder(folder, study)
-    write_atomically(folder / _ASKED, written(asked, options))
+    write_atomically(folder / ASKED, written(asked, options))
 
 
 def _processes(asked: Search) -> int:
@@ -90,6 +89,7 @@ def _carry_out(asked: Search, study: "Study", jobs: "list[Job]", folder: Path, a
     """Do all runs, in the way that was asked for; whether it is this process's turn to show them."""
     from advnas.parallel.group import RankGone
     from advnas.parallel.launch import launched, spawn
+    from advnas.records.files import CannotWrite
     from advnas.search import SearchStopped
     from advnas.studies.engines import Processes
     from advnas.studies.execute import execute
@@ -108,8 +108,10 @@ def _carry_out(asked: Search, study: "Study", jobs: "list[Job]", folder: Path, a
             execute(study, jobs, folder, engine=engine, on_done=on_done)
     except RankGone as gone:
         raise RankGone(f"{gone} The last checkpoint is in {folder}. {go_on}") from gone
+    except CannotWrite as failed:
+        raise CannotWrite(f"{failed} {go_on}") from failed
     except KeyboardInterrupt as stopped:
-        raise SearchStopped(f"{stopped} {go_on}") from None
+        raise SearchStopped(f"{str(stopped) or 'Stopped.'} {go_on}") from None
     return True
 
 
@@ -126,18 +128,3 @@ def _take_part(study: "Study", jobs: "list[Job]", folder: Path) -> int:
         with telling as on_done:
             execute(study, jobs, folder, on_done=on_done)
         return group.rank
-
-
-def _folder(asked: Search) -> Path:
-    """The one that was asked for, or the next below runs/; with --resume, the last."""
-    from advnas.parallel.launch import launched, restarts
-    from advnas.studies.folder import numbered_folder
-
-    if asked.folder is None and launched():
-        raise ValueError("torchrun's processes must know where to meet. Add --folder F.")
-    if asked.folder is None:
-        name = asked.task or TASK if asked.entry is None else asked.entry.rpartition(":")[2]
-        return numbered_folder(Path("runs") / f"{name}-{asked.strategy or STRATEGY}", last=asked.resume)
-    if not (asked.resume or restarts()) and (asked.folder / "study.json").exists():
-        raise ValueError(f"{asked.folder} already holds a search. Add --resume to go on, or give another --folder.")
-    return asked.folder

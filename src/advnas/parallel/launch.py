@@ -18,6 +18,7 @@ from torch.distributed import PrefixStore, TCPStore, rendezvous  # type: ignore[
 from advnas.parallel.group import HEARTBEAT_TIMEOUT, PATIENCE, POLL, Group, RankGone
 from advnas.records.signals import StopSignals
 
+_OTHER_GONE = 3  # exit code of a rank that ends because another one has
 _joined: list[Group] = []
 
 
@@ -83,33 +84,51 @@ def spawn(work: Callable[..., object], arguments: tuple[Any, ...], count: int) -
         process.start()
     try:
         with StopSignals() as signals:
-            _watch(ranks, signals)
+            ended = _watch(ranks, signals)
     finally:
         for process in ranks:
             process.kill()
             process.join()
     if signals.requested:
         raise KeyboardInterrupt("The processes were stopped.")
-    failed = {rank: process.exitcode for rank, process in enumerate(ranks) if process.exitcode}
-    if failed:
-        first = min(
-            failed, key=lambda rank: (failed[rank] or 0, rank)
-        )  # the one that was killed, not one that reported it
-        raise RankGone(f"Rank {first} of {count} ended {_how(failed[first])}, and the others with it.")
+    if any(ended.values()):
+        raise RankGone(f"{_culprit(ended, count)}, and the others with it.")
 
 
-def _watch(ranks: list[SpawnProcess], signals: StopSignals) -> None:
-    """Wait until all are done, or one has failed and the others had time to report it. Pass a signal on to them."""
+def _culprit(ended: dict[int, int], count: int) -> str:
+    """Who failed first of its own, or did not answer, and not those who only noticed. ended: codes, in order."""
+    own = {rank: code for rank, code in ended.items() if code not in (0, _OTHER_GONE)}
+    silent = [rank for rank in range(count) if rank not in ended]
+    if own:
+        first = next(iter(own))
+        return f"Rank {first} of {count} ended {_how(own[first])}"
+    if silent:
+        return f"Rank {silent[0]} of {count} was alive, did not answer for {PATIENCE} and was ended"
+    return f"The connection between the {count} ranks was lost, all of them ended"
+
+
+def _watch(ranks: list[SpawnProcess], signals: StopSignals) -> dict[int, int]:
+    """Wait until all are done, or one has failed and the others had time to report it. Pass a signal on to them.
+
+    Returns:
+        The exit codes of those that have ended, in this order.
+    """
     forwarded, deadline = False, None
-    while any(process.is_alive() for process in ranks):
+    ended: dict[int, int] = {}
+    while True:
+        for rank, process in enumerate(ranks):
+            if rank not in ended and process.exitcode is not None:
+                ended[rank] = process.exitcode
+        if len(ended) == len(ranks):
+            return ended
         if signals.requested and not forwarded:
             forwarded = True
             for process in ranks:
                 process.terminate()
-        if deadline is None and any(process.exitcode for process in ranks):
+        if deadline is None and any(ended.values()):
             deadline = time.monotonic() + 3 * HEARTBEAT_TIMEOUT
         if deadline is not None and time.monotonic() > deadline:
-            return
+            return ended
         time.sleep(POLL)
 
 
@@ -137,7 +156,7 @@ def _begin(
         work(*arguments)
     except (ValueError, OSError) as error:
         print(f"advnas, rank {environment['RANK']}: {error}", file=sys.stderr)
-        code = 2
+        code = _OTHER_GONE if isinstance(error, RankGone) else 2
     except KeyboardInterrupt:
         code = 130
     atexit._run_exitfuncs()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from advnas.records.bounds import load_torch_file
 from advnas.records.files import delete_temporary_files, is_plain_name, parse_json, replacing
 
 FORMAT = 2
@@ -56,7 +57,7 @@ def load_state(path: Path | str) -> dict[str, Any]:
     path = Path(path)
     _refuse_version_1(path)
     try:
-        state = _read(path)
+        state = load_torch_file(path)
     except FileNotFoundError:
         raise
     except Exception as error:  # of many kinds; torch's own text advises to allow code
@@ -108,7 +109,9 @@ class Checkpoints:
         self.folder = Path(folder)
 
     def save(self, state: Mapping[str, Any], step: int) -> None:
-        """Write a state and delete all but the last two.
+        """Write a state and delete all but this and the one before, also those of later steps.
+
+        A run that has come to this step has no later ones: they are of another run, or were given up.
 
         Args:
             state: What `save_state` takes.
@@ -124,7 +127,7 @@ class Checkpoints:
             _write(file, state)
             files = {data.name: _fingerprint(Path(file.name))}
             listing.write(json.dumps({"format": FORMAT, "step": step, "files": files}).encode())
-        self._delete_old()
+        self._delete_others(data)
 
     def resume(self, load: Load) -> bool:
         """Load the newest complete state, and delete temporary files left by killed writers.
@@ -147,6 +150,10 @@ class Checkpoints:
         """Delete all states: the run is over, and its result is elsewhere."""
         for path in self._states():
             _delete(path)
+
+    def any(self) -> bool:
+        """Whether there are states, complete or not."""
+        return bool(self._states())
 
     def _load_newest(self, load: Load) -> bool:
         """Load the newest complete state. Where all are damaged, starting over would lose the run."""
@@ -181,8 +188,8 @@ class Checkpoints:
         found = [*self.folder.glob("checkpoint-*.pt"), *self.folder.glob("checkpoint-*.json")]
         return sorted({path.with_suffix(".pt") for path in found})
 
-    def _delete_old(self) -> None:
-        complete = [path for path in self._states() if path.with_suffix(".json").exists()]
+    def _delete_others(self, newest: Path) -> None:
+        complete = [path for path in self._states() if path <= newest and path.with_suffix(".json").exists()]
         for path in set(self._states()) - set(complete[-_KEPT:]):
             _delete(path)
 
@@ -193,7 +200,10 @@ def _write(file: BinaryIO, state: Mapping[str, Any]) -> None:
     from advnas.records.plain import plain
 
     content = plain(dict(state), "")
-    torch.save(content, file)
+    try:
+        torch.save(content, file)
+    except RuntimeError as error:  # torch fails once more when it closes what it could not write
+        raise error.__context__ if isinstance(error.__context__, OSError) else error from None
     file.flush()
     try:
         _read(Path(file.name), mmap=True)  # without a second copy in memory

@@ -8,6 +8,21 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 
+class CannotWrite(OSError):
+    """A file of a run cannot be written. The message says which, why, and how to go on."""
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Give an OSError the name of the file it is about; those of an open file do not know it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = str(path)
+        raise
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Write a new version of a file under a temporary name, which becomes the file's when the block ends.
@@ -24,7 +39,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("wb") as file:
+        with naming(path), temporary.open("wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -28,6 +28,18 @@ def rolled_back_on_failure(put_back: Callable[[], object]) -> Iterator[None]:
         raise ValueError(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
 
 
+def check_settings(now: State, before: State) -> None:
+    """Raise ValueError where settings differ from those of a saved state."""
+    check_form(before, [{}], "settings")
+    changed = [
+        f"{key} is {now[key]} now and was {before.get(key)}"
+        for key in now
+        if repr(now[key]) != repr(before.get(key))
+    ]
+    if changed:
+        raise ValueError(f"other settings: {'; '.join(changed)}")
+
+
 def check_form(saved: Any, examples: Sequence[Any], name: str) -> None:
     """Raise ValueError unless a value is built like the examples: what stood at its place at different times.
 
@@ -87,6 +99,20 @@ def check_optimizer(optimizer: Optimizer, saved: Any, name: str, *, whole: bool 
             like = {key: value for key, value in like.items() if key in kept}
         check_form(kept, [like], f"{name}.state.{number}")
 
+
+def optimizer_settings(optimizer: Optimizer) -> str:
+    """An optimiser as its user wrote it, without what makes no difference to its results.
+
+    Call before the first step: learning rates are annealed.
+    """
+    groups = [
+        ", ".join(f"{key}={value}" for key, value in group.items() if key not in _NO_DIFFERENCE)
+        for group in optimizer.param_groups
+    ]
+    return f"{type(optimizer).__name__}({'; '.join(dict.fromkeys(groups))})"
+
+
+_NO_DIFFERENCE = ("params", "fused", "foreach", "capturable", "differentiable")
 
 _EXAMPLE = (2, 3)
 

@@ -7,6 +7,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from advnas.reports.literal import literal
 from advnas.reports.study import ZERO_OPERATIONS
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ def _draw_edge(axes: "Axes", edge: Edge, spacing: float) -> None:
     axes.text(
         (start + end) / 2,
         edge.peak + (-0.06 if below else 0.06),
-        edge.operation,
+        literal(edge.operation),
         ha="center",
         va="top" if below else "bottom",
         size=_TEXT,
@@ -194,7 +195,7 @@ def _draw_node(axes: "Axes", node: str, place: float) -> None:
     from matplotlib.patches import Circle
 
     axes.add_patch(Circle((place, 0), _RADIUS, facecolor="#eef1f5", edgecolor="#333333", linewidth=1.2, zorder=3))
-    axes.text(place, 0, node, ha="center", va="center_baseline", size=_TEXT, color="#222222", zorder=4)
+    axes.text(place, 0, literal(node), ha="center", va="center_baseline", size=_TEXT, color="#222222", zorder=4)
 
 
 def _save(figure: "Figure", target: "Path | io.StringIO", kind: str) -> None:

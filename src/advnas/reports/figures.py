@@ -10,6 +10,7 @@ from advnas import strategies
 from advnas.reports.cells import operation_color
 from advnas.reports.contents import Record
 from advnas.reports.curves import Look, look
+from advnas.reports.literal import literal
 from advnas.reports.study import Accuracies, RunRecords, StudyRecords
 
 if TYPE_CHECKING:
@@ -250,8 +251,10 @@ def _draw_probabilities(run: RunRecords) -> Drawing:
     for axes, decision in zip(grid.flat, decisions, strict=False):
         for operation in run.records[0].probabilities[decision]:
             shares = [record.probabilities[decision][operation] for record in run.records]
-            axes.plot(epochs, shares, color=operation_color(operation), lw=1.6, label=operation, clip_on=False)
-        axes.set_title(decision, fontsize=9)
+            axes.plot(
+                epochs, shares, color=operation_color(operation), lw=1.6, label=literal(operation), clip_on=False
+            )
+        axes.set_title(literal(decision), fontsize=9)
         axes.set_ylim(0, 1)
         _finish(axes, "")
     figure.supxlabel(_epoch_label([run]), fontsize="medium")
@@ -271,7 +274,7 @@ def _epoch_label(runs: Sequence[RunRecords]) -> str:
 
 
 def _finish(axes: "Axes", label: str) -> None:
-    axes.set_xlabel(label)
+    axes.set_xlabel(literal(label))
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
 

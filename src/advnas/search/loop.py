@@ -8,7 +8,7 @@ checkpoints, and at the end `result.json`. One process at a time owns it.
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -17,12 +17,13 @@ from advnas import strategies
 from advnas.arguments import check_count
 from advnas.parallel.group import Group, RankGone
 from advnas.records.checkpoints import Checkpoints
-from advnas.records.files import write_atomically
+from advnas.records.files import CannotWrite, write_atomically
 from advnas.records.journal import Journal
 from advnas.records.locks import lock
 from advnas.records.provenance import provenance
-from advnas.records.restoring import check_form
+from advnas.records.restoring import check_form, check_settings
 from advnas.records.signals import StopSignals
+from advnas.records.unsaved import UnsavedBuffers
 from advnas.search.data import Minibatches
 from advnas.search.schedule import Length, turn
 from advnas.search.step import LossOf, SearchStopped, Step
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from advnas.search.search import Search
 
 FORMAT = 2
+_JOURNALS = ("metrics", "records", "timing")
+_OF_A_RUN = ("run.json", "result.json", *(f"{name}.jsonl" for name in _JOURNALS))
 
 
 class Work(Protocol):
@@ -76,6 +79,7 @@ class SearchRun:
         self._losses: list[float] = []
         search.set_length(length.turns, length.warmup_turns)
         self._on_credit, self._squares = on_credit, plan_squares(search, length)
+        self._unsaved = UnsavedBuffers(search.model)
 
     @property
     def position(self) -> int:
@@ -132,7 +136,18 @@ class SearchRun:
             "answer": getattr(strategy, "answer", "argmax"),  # somebody's own may have the two methods alone
             "learns": getattr(strategy, "learns", True),
             "settings": self.search.settings(),
+            "optimizers": self._optimizers(),
             "length": asdict(self.length),
+        }
+
+    def _optimizers(self) -> dict[str, Any]:
+        """How the weights and theta learn, as it was asked for."""
+        weights, theta = self.search.weights, self.search.policy
+        return {
+            "weight_optimizer": weights.settings,
+            "weight_clip": weights.clip,
+            "architecture_optimizer": theta.settings,
+            "architecture_clip": theta.clip,
         }
 
     def result(self) -> dict[str, Any]:
@@ -147,8 +162,10 @@ class SearchRun:
 
     def state(self, folder: Path) -> dict[str, Any]:
         """The search, its data, and what the next record is made of."""
+        self._unsaved.tell()
         return {
             "settings": self.search.settings(),
+            "optimizers": self._optimizers(),
             "search": self.search.state(folder),
             "data": self.data.state(),
             "losses": list(self._losses),
@@ -159,19 +176,14 @@ class SearchRun:
         """Load a state of the same search on the same data, or raise ValueError and leave the search as it was."""
         form: dict[str, Any] = {"settings": {}, "search": {}, "data": {}, "losses": []}
         check_form(state, [form, {**form, "losses": [0.0]}], "it")
-        now, before = self.search.settings(), state["settings"]
-        changed = [f"{key} is {now[key]} now and was {before.get(key)}" for key in now if _differ(key, now, before)]
-        if changed:
-            raise ValueError(f"other settings: {'; '.join(changed)}")
+        check_settings(self.search.settings(), state["settings"])
+        optimizers = self._optimizers()
+        check_settings(optimizers, state.get("optimizers", optimizers))  # not known to early checkpoints of 0.2
         credit = state.get("credit")  # not yet measured, or not known to version 0.1
         checked = None if credit is None else CreditCheck.from_json(credit)
         self.data.restore(state["data"])
         self.search.restore(state["search"], folder)  # last: what it takes over it keeps
         self._losses, self.credit = list(state["losses"]), checked
-
-
-def _differ(key: str, now: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
-    return repr(now[key]) != repr(before.get(key))
 
 
 class Recorder:
@@ -204,7 +216,8 @@ class Recorder:
         self._group = Group() if group is None else group
         self._writes = self._group.rank == 0
         self._checkpoints, self._signals = Checkpoints(folder), StopSignals()
-        self._lines = self._records = 0
+        self._records = 0
+        self._written: dict[str, dict[str, Any]] = {}  # what the checkpoint knows of the journals
         self._start = time.perf_counter()
         self._journals: dict[str, Journal] = {}
         self._open = ExitStack()
@@ -218,7 +231,8 @@ class Recorder:
                 self.resumed = self._checkpoints.resume(self._restore)
             self._group.wait()  # nobody writes before all have read
             if self._writes:
-                self._begin_files(opening)
+                with self._writing():
+                    self._begin_files(opening)
             opening.enter_context(self._signals)
             self._open = opening.pop_all()
         return self
@@ -246,8 +260,8 @@ class Recorder:
     def note(self, step: Any) -> None:
         """Write a step into the journal."""
         if self._writes:
-            self._journals["metrics"].append(asdict(step))
-        self._lines += 1
+            with self._writing():
+                self._journals["metrics"].append(asdict(step))
 
     def record(self) -> None:
         """Measure, and append a line to the records."""
@@ -255,15 +269,17 @@ class Recorder:
         if record is None:
             return
         if self._writes:
-            self._journals["records"].append(record)
-            self._journals["timing"].append({"epoch": record["epoch"], "seconds": self.seconds})
+            with self._writing():
+                self._journals["records"].append(record)
+                self._journals["timing"].append({"epoch": record["epoch"], "seconds": self.seconds})
         self._records += 1
 
     def end_turn(self, *, save: bool) -> None:
         """Save if that is due or somebody wants to stop; raise SearchStopped in the latter case."""
         stop = self._group.any(self._signals.requested)  # a signal may reach the processes in different turns
         if (save or stop) and self._writes:
-            self._save()
+            with self._writing():
+                self._save()
         if stop:
             what = f"The run in {self.folder} was stopped after {self._work.position} turns and saved."
             raise SearchStopped(f"{what} {self._advice}".strip())
@@ -271,12 +287,26 @@ class Recorder:
     def finish(self, result: Mapping[str, Any], *, keep_checkpoints: bool = False) -> None:
         """Write `result.json`; the checkpoints have done their work."""
         if self._writes:
-            write_atomically(self.folder / "result.json", json.dumps(result, indent=1) + "\n")
+            with self._writing():
+                write_atomically(self.folder / "result.json", json.dumps(result, indent=1) + "\n")
             if not keep_checkpoints:
                 self._checkpoints.clear()
 
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Say of a file that cannot be written how to go on."""
+        try:
+            yield
+        except CannotWrite:
+            raise
+        except OSError as error:
+            what = f"{error.filename or self.folder} cannot be written: {error.strerror or error}."
+            go_on = self._advice[:1].lower() + self._advice[1:] or "resume."
+            raise CannotWrite(f"{what} The last checkpoint is whole. Make room, then {go_on}") from error
+
     def _refuse_to_overwrite(self) -> None:
-        if not self._resume and (self.folder / "metrics.jsonl").exists():
+        left = any((self.folder / name).exists() for name in _OF_A_RUN) or self._checkpoints.any()
+        if left and not self._resume:
             raise FileExistsError(
                 f"{self.folder} already holds the records of a run. Give another folder, or resume=True to go on."
             )
@@ -285,10 +315,12 @@ class Recorder:
         if not self.resumed:
             content = {"format": FORMAT, **self._asked, "provenance": provenance()}
             write_atomically(self.folder / "run.json", json.dumps(content, indent=1) + "\n")
-        for name, lines in (("metrics", self._lines), ("records", self._records), ("timing", self._records)):
-            journal = Journal(self.folder / f"{name}.jsonl", keep=lines)
+        for name in _JOURNALS:
+            written = self._written.get(name, {"lines": 0})
+            journal = Journal(self.folder / f"{name}.jsonl", keep=written["lines"])
             opening.callback(journal.close)
             self._journals[name] = journal
+            journal.tell_damage(**written)
 
     def _save(self) -> None:
         for journal in self._journals.values():
@@ -296,8 +328,12 @@ class Recorder:
         self._checkpoints.save(
             {
                 "work": self._work.state(self.folder),
-                "lines": self._lines,
+                "lines": self._journals["metrics"].lines,
                 "records": self._records,
+                "journals": {
+                    name: {"lines": journal.lines, "sha256": journal.sha256}
+                    for name, journal in self._journals.items()
+                },
                 "seconds": self.seconds,
                 "warmup_seconds": self.warmup_seconds,
             },
@@ -308,8 +344,12 @@ class Recorder:
         form = {"work": {}, "lines": 0, "records": 0, "seconds": 0.0, "warmup_seconds": 0.0}
         check_form(saved, [form], "it")
         lines, records = (check_count(name, saved[name], least=0) for name in ("lines", "records"))
+        counts = {"metrics": lines, "records": records, "timing": records}
+        known = {name: {"lines": count} for name, count in counts.items()}
+        written = saved.get("journals", known)
+        check_form(written, [known], "journals")
         self._work.restore(saved["work"], self.folder)
-        self._lines, self._records = lines, records
+        self._records, self._written = records, written
         self.warmup_seconds = saved["warmup_seconds"]
         self._start = time.perf_counter() - saved["seconds"]
 

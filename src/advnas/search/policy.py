@@ -14,7 +14,13 @@ from advnas.architecture import Draw
 from advnas.distribution import Distribution, Theta
 from advnas.parallel.group import Group
 from advnas.parallel.reductions import Estimates, average_estimates
-from advnas.records.restoring import check_form, check_optimizer, load_optimizer, rolled_back_on_failure
+from advnas.records.restoring import (
+    check_form,
+    check_optimizer,
+    load_optimizer,
+    optimizer_settings,
+    rolled_back_on_failure,
+)
 from advnas.search.schedule import Annealing, Rates, constant
 from advnas.search.step import Draws, OptimizerOf, Step, check_finite
 from advnas.strategies import Feedback, Phase, State, Strategy
@@ -64,6 +70,7 @@ class Policy:
         self.strategy, self.clip = strategy, clip
         self.theta = Theta(sizes, batch=batch)
         self.optimizer = optimizer(self.theta.parameters)
+        self.settings = optimizer_settings(self.optimizer)
         self._rates = Rates(self.optimizer, annealing)
         self._generator = generator
         self._leaf = self.theta.logits()

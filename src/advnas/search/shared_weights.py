@@ -17,7 +17,13 @@ from advnas.arguments import check_count
 from advnas.parallel.group import Group
 from advnas.parallel.reductions import average_weights
 from advnas.records.plain import plain
-from advnas.records.restoring import check_form, check_optimizer, load_optimizer, rolled_back_on_failure
+from advnas.records.restoring import (
+    check_form,
+    check_optimizer,
+    load_optimizer,
+    optimizer_settings,
+    rolled_back_on_failure,
+)
 from advnas.search.schedule import Annealing, Rates
 from advnas.search.step import OptimizerOf, check_finite
 from advnas.space import SearchSpace
@@ -46,6 +52,7 @@ class SharedWeights:
             )
         self.space, self.clip, self.store = space, clip, store
         self.optimizer = optimizer(parameters)
+        self.settings = optimizer_settings(self.optimizer)
         self.store.attach(space, self.optimizer)
         self._groups = {
             id(parameter): number  # hashing a tensor is slow

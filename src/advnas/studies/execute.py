@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from advnas.parallel.launch import current
-from advnas.records.files import write_atomically
+from advnas.records.files import CannotWrite, write_atomically
 from advnas.records.signals import StopSignals
 from advnas.search import Length, NonFiniteLoss, SearchStopped
 from advnas.studies.engines import Engine
@@ -187,6 +187,9 @@ def _outcome(engine: Engine, future: Future[None], job: Job, folder: Path) -> Ba
     error = future.exception()
     if isinstance(error, KeyboardInterrupt):
         _stop(engine)
+    if isinstance(error, CannotWrite):  # nor could the others
+        engine.stop()
+        raise error
     if isinstance(error, BrokenProcessPool):
         raise ChildProcessError("A process of the study died. Start the same command again: it goes on.")
     if error is None and not _appears(job, folder):

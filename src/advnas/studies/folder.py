@@ -57,6 +57,7 @@ def claim_folder(folder: Path, study: Study) -> None:
     """Make a folder the study's own: write `study.json`, or refuse if another study has left its own there."""
     path = folder / "study.json"
     if not path.exists():
+        _refuse_left_overs(folder)
         about = {"experiment": study.name, "title": study.title, "table": study.table}
         write_atomically(path, json.dumps(about | {"settings": asdict(study.settings)}, indent=1) + "\n")
         return
@@ -66,13 +67,22 @@ def claim_folder(folder: Path, study: Study) -> None:
     _refuse_changes(path, saved, study.settings)
 
 
-def numbered_folder(base: Path, *, last: bool) -> Path:
-    """Return the first of base, base-2, base-3, ... that does not exist; with `last`, the one before it."""
-    folder, before, number = base, base, 1
+def _refuse_left_overs(folder: Path) -> None:
+    """Runs of nobody knows which study would be taken for this one's, and be gone on with."""
+    if any((*folder.glob("runs/*/run.json"), *folder.glob("warmup/*"))):
+        raise ValueError(
+            f"{folder} holds runs, and no study.json that says of which study. Give another --folder, or restore "
+            "the file."
+        )
+
+
+def numbered_folder(base: Path) -> Path:
+    """Return the first of base, base-2, base-3, ... that does not exist."""
+    folder, number = base, 1
     while folder.exists():
         number += 1
-        before, folder = folder, base.with_name(f"{base.name}-{number}")
-    return before if last else folder
+        folder = base.with_name(f"{base.name}-{number}")
+    return folder
 
 
 def read_settings(folder: Path, kind: type[Settings]) -> Settings:

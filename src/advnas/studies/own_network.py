@@ -1,9 +1,6 @@
 """A study of a user-supplied network: searched, retrained and judged."""
 
-import importlib
-import inspect
-import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -17,7 +14,7 @@ from advnas import strategies
 from advnas.answers.agreement import Agreement, agreement
 from advnas.answers.batch_norm import batch_statistics, evaluating, reestimate_batch_norm
 from advnas.architecture import Architecture
-from advnas.arguments import check_count, nearest
+from advnas.arguments import check_count
 from advnas.parallel.launch import current
 from advnas.randomness import seed_of, seeded
 from advnas.records.checkpoints import Checkpoints, load_state, save_state
@@ -26,10 +23,9 @@ from advnas.retrain import Recipe, retrain
 from advnas.search import Draws, Length, Replayed, Search, batches_in
 from advnas.search.device import Device
 from advnas.strategies import Answer
+from advnas.studies.entry import make
 from advnas.studies.study import Taken
 from advnas.task import Task, mean_over
-
-MakeSearch = Callable[..., tuple[Search, Task]]
 
 _FRESH, _RETRAINING, _JUDGING = range(2, 5)  # purposes of the seeds of a run; 0 and 1 are those of `Replayed`
 
@@ -211,14 +207,7 @@ class OwnNetworkStudy:
         return placed
 
     def _make(self, strategy: str, seed: int) -> tuple[Search, Task]:
-        entry = self.settings.entry
-        made = load(entry, self.settings.options)(strategy, seed, **self.settings.options)
-        if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], Search)):
-            raise ValueError(
-                f"{entry} must return a search and its task, got {_described(made)}. End it with "
-                "`return advnas.Search(model, strategy, seed=seed), advnas.Task(training, validation, loss)`."
-            )
-        return made
+        return make(self.settings.entry, strategy, seed, self.settings.options)
 
 
 def _answers() -> str:
@@ -268,53 +257,3 @@ def example_inputs(model: nn.Module, task: Task) -> tuple[Tensor, ...]:
             "advnas.export in Python, on a module that takes tensors."
         )
     return args
-
-
-def load(entry: str, options: Mapping[str, Any]) -> MakeSearch:
-    """The function that "module:function" names, checked to take the options. Importing it runs its code."""
-    module, colon, name = entry.partition(":")
-    if not (module and colon and name):
-        raise ValueError(f"An entry must be module:function, such as my_module:make_search, got {entry!r}.")
-    if "" not in sys.path:  # where the user stands, as `python -m` has it
-        sys.path.insert(0, "")
-    try:
-        function = getattr(importlib.import_module(module), name)
-    except ModuleNotFoundError as error:
-        if error.name != module.partition(".")[0] and error.name != module:
-            raise
-        raise ValueError(
-            f"There is no module {module!r} in {Path.cwd()} or among the installed ones. Write the entry "
-            "as module:function, without .py, and start where the module lies."
-        ) from error
-    except AttributeError as error:
-        raise ValueError(f"The module {module!r} has no {name!r}.") from error
-    _check_call(entry, function, options)
-    return function  # type: ignore[no-any-return]
-
-
-def _check_call(entry: str, function: Any, options: Mapping[str, Any]) -> None:
-    if not callable(function):
-        raise ValueError(f"{entry} is {_described(function)}, not a function.")
-    known = inspect.signature(function).parameters
-    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
-    for option in options if not takes_any else ():
-        if option not in known:
-            raise ValueError(f"{entry} has no option {option!r}.{_nearest(option, list(known)[2:])}")
-    try:
-        inspect.signature(function).bind("contrast", 0, **options)
-    except TypeError as error:
-        raise ValueError(
-            f"{entry} is called as make_search(strategy, seed, **options), and cannot be: {error}."
-        ) from error
-
-
-def _nearest(wrong: str, right: Iterable[str]) -> str:
-    names = list(right)
-    close = nearest(wrong, names)
-    return f" Did you mean {close!r}?" if close else f" It has {', '.join(names) or 'none'}."
-
-
-def _described(value: object) -> str:
-    if isinstance(value, tuple):
-        return f"a tuple of {', '.join(type(part).__name__ for part in value) or 'nothing'}"
-    return type(value).__name__

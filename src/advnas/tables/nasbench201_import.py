@@ -7,16 +7,17 @@ of harmless names and refuse a file that asks for any other.
 import bz2
 import io
 import pickle
-import re
 import struct
+import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
+from advnas.records.bounds import read_at_most
 from advnas.tables.nasbench201 import DECIMALS, Table, all_cells
 
 _SOURCES = {
@@ -29,6 +30,7 @@ _SOURCES = {
 }
 """column: (what the networks were trained on, what they were evaluated on), in the benchmark's words."""
 _LAST_EPOCH = 199
+_LARGEST_RECORD = 2**26  # bytes, unpacked
 
 
 def import_pth(path: Path) -> Table:
@@ -90,7 +92,7 @@ def _row(record: Mapping[str, Any], place: str) -> tuple[str, list[float]]:
         row |= {"params": fmean(run["params"] for run in costs), "flops": fmean(run["flop"] for run in costs)}
         # Rounded as in the published table: the same accuracies averaged in another order must stay a tie.
         return str(record["arch_str"]), [round(row[column], digits) for column, digits in DECIMALS.items()]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(
             f"{place}: the 200-epoch results are not whole ({type(error).__name__}: {error}). Get the file again."
         ) from error
@@ -138,7 +140,15 @@ class _Dict(metaclass=_Sealed):
         return {}
 
 
+class _Bytes(metaclass=_Sealed):
+    """Stands for codecs.encode, by which old pickles write bytes."""
+
+    def __new__(cls, text: str, encoding: str) -> Any:
+        return text.encode({"latin1": "latin1"}[encoding])
+
+
 _HARMLESS: dict[str, Callable[..., Any]] = {
+    "_codecs.encode": _Bytes,
     "builtins.dict": dict,
     "builtins.float": float,
     "builtins.int": int,
@@ -157,18 +167,22 @@ class _Refused(pickle.UnpicklingError):
     """The file names an object that no table of numbers needs."""
 
 
-class _HarmlessUnpickler(pickle.Unpickler):
+class _HarmlessUnpickler(pickle._Unpickler):
+    """In Python: that in C sets memory aside for as many objects as a file claims to have."""
+
     def find_class(self, module: str, name: str) -> Any:
         try:
-            return _HARMLESS[f"{module}.{name}"]
+            return _HARMLESS[f"{module.replace('__builtin__', 'builtins')}.{name}"]  # as Python 2 called it
         except KeyError:
             raise _Refused(f"{module}.{name}") from None
 
 
 def _load_nats(path: Path) -> Any:
-    content = path.read_bytes()
     try:
-        return _HarmlessUnpickler(io.BytesIO(bz2.decompress(content))).load()
+        with bz2.open(path) as file:
+            return _HarmlessUnpickler(io.BytesIO(read_at_most(file, _LARGEST_RECORD))).load()
+    except FileNotFoundError:
+        raise
     except _Refused as error:
         raise _refusal(path, str(error)) from error
     except Exception as error:  # bytes that are no pickle can raise anything
@@ -176,15 +190,30 @@ def _load_nats(path: Path) -> Any:
 
 
 def _load_pth(path: Path) -> Any:
-    import torch
-
-    harmless: list[Any] = [(what, name) for name, what in _HARMLESS.items()]
-    with path.open("rb") as file, torch.serialization.safe_globals(harmless):
+    """Without torch: the file has numbers and texts, and no tensors."""
+    with path.open("rb") as file:
         try:
-            return torch.load(file, map_location="cpu", weights_only=True)
+            return _unpickle_zipped(file) if zipfile.is_zipfile(file) else _unpickle_old(file)
+        except _Refused as error:
+            raise _refusal(path, str(error)) from error
         except Exception as error:  # bytes that are no pickle can raise anything
-            refused = re.search(r"GLOBAL ([\w.]+)", str(error))
-            raise (_refusal(path, refused[1]) if refused else _damage(path, error)) from error
+            raise _damage(path, error) from error
+
+
+def _unpickle_zipped(file: BinaryIO) -> Any:
+    with zipfile.ZipFile(file) as archive:
+        (part,) = (part for part in archive.infolist() if part.filename.endswith("/data.pkl"))
+        if part.compress_type != zipfile.ZIP_STORED:
+            raise ValueError("it is compressed, which torch does not do")
+        with archive.open(part) as pickled:
+            return _HarmlessUnpickler(pickled).load()
+
+
+def _unpickle_old(file: BinaryIO) -> Any:
+    """As torch wrote before version 1.6: three pickles about the file, the content, and a list of its tensors."""
+    file.seek(0)
+    *_, content, _ = [_HarmlessUnpickler(file).load() for _ in range(5)]
+    return content
 
 
 def _refusal(path: Path, name: str) -> ValueError:

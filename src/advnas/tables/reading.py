@@ -8,6 +8,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from advnas.records.bounds import unpacked
+
+_LARGEST_TABLE = 2**26  # bytes
+_COSTS = ("params", "flops")  # columns that are no accuracies
+
 Rows = tuple[tuple[str, ...], NDArray[np.float64]]
 """Names of the architectures, and [architectures, columns] numbers."""
 
@@ -39,15 +44,14 @@ def read_rows(path: Path, columns: Sequence[str], title: str) -> Rows:
 
 def read_text(path: Path) -> str:
     """The text of a file, unpacked if its name ends in .gz."""
-    content = path.read_bytes()
     try:
-        return (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"{path} is not a whole gzip file ({error}). Get it again.") from error
+        return unpacked(path, _LARGEST_TABLE).decode()
     except UnicodeDecodeError as error:
         raise ValueError(
             f"{path} is not text ({error}). A gzipped table must have a name that ends in .gz."
         ) from error
+    except (EOFError, gzip.BadGzipFile, zlib.error, ValueError) as error:
+        raise ValueError(f"{path} is not a whole table ({error}). Get it again.") from error
 
 
 def check_names(rows: Mapping[str, int], names: Sequence[str], all_names: Sequence[str], noun: str) -> None:
@@ -64,15 +68,17 @@ def check_names(rows: Mapping[str, int], names: Sequence[str], all_names: Sequen
 
 
 def check_values(names: Sequence[str], values: NDArray[np.float64], columns: Sequence[str], noun: str) -> None:
-    """Raise unless there is a finite number for every architecture and column."""
+    """Raise unless there is a finite number in range for every architecture and column."""
     shape = (len(names), len(columns))
     if values.shape != shape:
         raise ValueError(f"values of shape {values.shape} do not fit the {noun}s and columns, which make {shape}.")
-    holes = np.argwhere(~np.isfinite(values))
+    most = np.array([np.inf if column in _COSTS else 100.0 for column in columns])  # accuracies are in percent
+    holes = np.argwhere(~np.isfinite(values) | (values < 0) | (values > most))
     if len(holes):
         row, column = holes[0]
         raise ValueError(
-            f"the {noun} {names[row]} has {values[row, column]} for {columns[column]}, where a number belongs."
+            f"the {noun} {names[row]} has {values[row, column]} for {columns[column]}, where a number "
+            f"from 0{'' if columns[column] in _COSTS else ' to 100'} belongs."
         )
 
 

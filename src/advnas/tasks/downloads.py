@@ -1,6 +1,5 @@
 """Where the data lie, what of it is there, and how to fetch it."""
 
-import gzip
 import hashlib
 import http.client
 import ssl
@@ -15,6 +14,7 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 from advnas.arguments import nearest
+from advnas.records.bounds import unpacked
 from advnas.tasks import cifar10
 
 OnProgress = Callable[[int, int | None], None]  # bytes that are here, and bytes of the whole where that is known
@@ -25,6 +25,7 @@ _PAUSES = (0.5, 1.0, 2.0)  # seconds before another attempt
 _DROPPED = (URLError, ConnectionError, TimeoutError, http.client.HTTPException, ssl.SSLError)
 _WORTH_ANOTHER_ATTEMPT = {408, 416, 429}  # of the answers that put the blame on us
 _ROWS = {"nasbench201": 15_625, "nasbench_macro": 6_561}  # of the tables of known results
+_LARGEST_TABLE = 2**26  # bytes, unpacked
 _PENN_TREEBANK_TOKENS = {"train.txt": 929_589, "valid.txt": 73_760, "test.txt": 82_430}
 
 
@@ -179,8 +180,7 @@ def _check_table(name: str, folder: Path) -> Path:
     if path is None:
         raise FileNotFoundError(f"No table {name}. Put it at {places[0]} or {places[1]}.")
     try:
-        content = path.read_bytes()
-        header, *rows = (gzip.decompress(content) if path.suffix == ".gz" else content).decode().splitlines()
+        header, *rows = unpacked(path, _LARGEST_TABLE).decode().splitlines()
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise ValueError(f"{path} cannot be read ({error}). Replace it.") from error
     whole = [row for row in rows if row.count(",") == header.count(",")]

@@ -1,0 +1,63 @@
+"""Ctrl-C, whenever it comes, is answered in a sentence."""
+
+import pytest
+
+import advnas.cli.main
+from advnas.search import SearchStopped
+
+
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        (KeyboardInterrupt(), "advnas: Stopped.\n"),
+        (KeyboardInterrupt("The processes were stopped."), "advnas: The processes were stopped.\n"),
+        (SearchStopped("Saved. Go on with: x"), "advnas: Saved. Go on with: x\n"),
+    ],
+)
+def test_an_interrupt_is_told_with_its_reason_or_without(here, monkeypatch, raised, told):
+    def stop(command):
+        raise raised
+
+    monkeypatch.setattr(advnas.cli.main, "run", stop)
+    assert here("list", "tasks") == (130, "", told)
+
+
+def test_an_interrupt_while_searching_says_how_to_go_on(here, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    import advnas.studies.execute
+
+    def stop(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(advnas.studies.execute, "execute", stop)
+    code, _, error = here("search", "--task", "digits", "--folder", "f", "--jobs", 1)
+    assert code == 130
+    assert error == "advnas: Stopped. Go on with: advnas search --resume --folder f\n"
+
+
+def test_an_interrupt_before_anything_is_imported_is_told_too(here, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "advnas.cli.main", Interrupting("advnas.cli.main"))
+    assert here("list", "tasks") == (130, "", "advnas: Stopped.\n")
+
+
+class Interrupting(type(pytest)):
+    """A module that is being imported when Ctrl-C comes."""
+
+    def __getattr__(self, name):
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (PermissionError(13, "Permission denied", "runs/x"), "advnas: runs/x: Permission denied.\n"),
+        (OSError(28, "No space left on device"), "advnas: No space left on device.\n"),
+        (FileNotFoundError("There is no table in F. Get it."), "advnas: There is no table in F. Get it.\n"),
+    ],
+)
+def test_errors_of_the_system_are_told_without_their_number(here, monkeypatch, error, told):
+    def fail(command):
+        raise error
+
+    monkeypatch.setattr(advnas.cli.main, "run", fail)
+    assert here("list", "tasks") == (2, "", told)
