@@ -1,4 +1,4 @@
-"""Whatever a candidate is made of, the slope of its gate is that of central differences, or it is refused by name."""
+"""Whatever a candidate is made of, its slope is that of central differences, or it is refused by name."""
 
 import dataclasses
 import warnings
@@ -358,7 +358,7 @@ def loss_of(output):
     )
 
 
-def loss_at(choice, weight, *, gated, value=0.0):
+def loss_at(choice, weight, *, gated):
     """exp keeps the loss from being linear in the weight."""
     space = SearchSpace(choice)
     weights = torch.tensor([[weight]], dtype=torch.float64, requires_grad=gated)
