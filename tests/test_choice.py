@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from advnas import Choice, Draw, SearchSpace, Zero
-from advnas.shapes import Call
+from advnas.shapes import note_call
 
 Pair = namedtuple("Pair", ["sum", "difference"])
 
@@ -232,7 +232,7 @@ def test_inputs_of_other_shapes_are_not_compared():
 
 def test_compare_shapes_reports_all_candidates_and_is_silent_when_they_agree():
     broken = Choice({"a": nn.Linear(3, 4), "b": nn.Linear(3, 2), "c": nn.Linear(7, 2)})
-    call = Call.of((randn(5, 3),), {})
+    call = note_call((randn(5, 3),), {})
     report = broken.compare_shapes(call)
     for part in (
         "'a' returned (5, 4)",

@@ -23,7 +23,7 @@ from advnas.gates import (
     strange_leaf,
     tensors_in,
 )
-from advnas.shapes import Call, describe, plain_shape, shape_returned
+from advnas.shapes import Call, describe, note_call, plain_shape, read_call, shape_returned
 
 
 class Choice(nn.Module):
@@ -73,8 +73,9 @@ class Choice(nn.Module):
         if not route.reached:
             # A nested choice under a gate of 0 runs without a graph: its draw makes no difference.
             route.reached = not route.gated or graph
-        route.calls[self] = Call.of(args, kwargs)
-        route.wrapped = route.wrapped or DistributedDataParallel._active_ddp_module is not None
+        route.calls[self] = note_call(args, kwargs)
+        if DistributedDataParallel._active_ddp_module is not None:
+            route.wrapped = True
         if route.rivals and graph:  # without a graph, nobody asks for a slope
             return self._run_with_rivals(route, args, kwargs)
         total = self._run_all(route.active, args, kwargs)
@@ -225,17 +226,18 @@ class Choice(nn.Module):
             "known with torch.utils._pytree.register_pytree_node."
         )
 
-    def compare_shapes(self, call: Call) -> str | None:
+    def compare_shapes(self, noted: Call) -> str | None:
         """Say which candidates disagree about their output for a call, or cannot take it; None if they agree.
 
         Nothing of the candidates is run or changed: copies without numbers are.
         """
+        args, kwargs = read_call(noted)
         shapes = {
-            operation: shape_returned(candidate, call)
+            operation: shape_returned(candidate, args, kwargs)
             for operation, candidate in zip(self.operations, self.candidates, strict=True)
         }
         known = {operation: shape for operation, shape in shapes.items() if shape is not None}
-        return self._disagreement(known, call.args) if len(set(known.values())) > 1 else None
+        return self._disagreement(known, args) if len(set(known.values())) > 1 else None
 
     def _disagreement(self, shapes: Mapping[str, Hashable], args: Any) -> str:
         returned = ", ".join(f"{operation!r} returned {plain_shape(shape)}" for operation, shape in shapes.items())

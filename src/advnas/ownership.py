@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from operator import is_
 from typing import Any
 
@@ -24,7 +25,9 @@ class Ownership:
     weights: list[nn.Parameter] = field(default_factory=list)
     norms: list[_NormBase] = field(default_factory=list)
     buffered: list[nn.Module] = field(default_factory=list)
-    _held: list[tuple[nn.Module, dict[str, Any], tuple[Any, ...]]] = field(default_factory=list)
+    _holders: list[tuple[nn.Module, dict[str, Any]]] = field(default_factory=list)
+    _dicts: list[dict[str, Any]] = field(default_factory=list)
+    _held: list[Any] = field(default_factory=list)
 
     def take(self, module: nn.Module) -> None:
         """Add a module, without its children."""
@@ -35,14 +38,21 @@ class Ownership:
             self.buffered.append(module)
         for holder in (module._modules, module._parameters):
             if holder:
-                self._held.append((module, holder, tuple(holder.values())))
+                self._holders.append((module, dict(holder)))
+                self._dicts.append(holder)
+                self._held.extend(holder.values())
 
     def find_changed(self) -> nn.Module | None:
         """The first module that holds other modules or parameters than it did."""
-        for module, holder, before in self._held:
-            if len(holder) != len(before) or not all(map(is_, holder.values(), before)):
-                return module
-        return None
+        now = list(chain.from_iterable(map(dict.values, self._dicts)))
+        if len(now) == len(self._held) and all(map(is_, now, self._held)):
+            return None
+        pairs = zip(self._holders, self._dicts, strict=True)
+        return next(module for (module, before), holder in pairs if not _same(before, holder))
+
+
+def _same(before: dict[str, Any], now: dict[str, Any]) -> bool:
+    return before.keys() == now.keys() and all(before[name] is now[name] for name in now)
 
 
 def find_owners(

@@ -2,54 +2,41 @@
 
 import copy
 from collections.abc import Hashable
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from advnas.gates import map_tensors, parts_of
 
+Call = tuple[Any, Any]
+"""What a module was called with, without the numbers: shape and type of its one tensor, or all its arguments."""
 
-@dataclass(slots=True)
-class Call:
-    """What a module was called with, tensors without their numbers.
 
-    one: shape and type, where a tensor was all there was.
-    """
+def note_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+    """Note a call; read it with `read_call`."""
+    if len(args) == 1 and not kwargs and isinstance(args[0], Tensor):  # by far the most common call
+        return args[0].shape, args[0].dtype
+    return map_tensors(_without_numbers, args), map_tensors(_without_numbers, kwargs)
 
-    one: tuple[torch.Size, torch.dtype] | None
-    several: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
 
-    @classmethod
-    def of(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Self:
-        """Describe a call."""
-        if len(args) == 1 and not kwargs and isinstance(args[0], Tensor):  # by far the most common call
-            return cls((args[0].shape, args[0].dtype))
-        return cls(None, map_tensors(_without_numbers, (args, kwargs)))
-
-    @property
-    def args(self) -> tuple[Any, ...]:
-        """The arguments by place, with tensors on torch's "meta" device."""
-        return (
-            self.several[0] if self.one is None else (torch.empty(self.one[0], dtype=self.one[1], device="meta"),)
-        )
-
-    @property
-    def kwargs(self) -> dict[str, Any]:
-        """The arguments by name."""
-        return self.several[1]
+def read_call(noted: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call, by place and by name, with tensors on torch's "meta" device."""
+    first, second = noted
+    if isinstance(second, torch.dtype):
+        return (torch.empty(first, dtype=second, device="meta"),), {}
+    return first, second
 
 
 def _without_numbers(tensor: Tensor) -> Tensor:
     return torch.empty_like(tensor, device="meta", requires_grad=False)
 
 
-def shape_returned(module: nn.Module, call: Call) -> Hashable | None:
+def shape_returned(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable | None:
     """What a module would return for a call, found on a copy without numbers; None where that cannot be told."""
     try:
         with torch.no_grad():
-            return describe(_copy_without_numbers(module)(*call.args, **call.kwargs))
+            return describe(_copy_without_numbers(module)(*args, **kwargs))
     except NotImplementedError:
         return None
     except (RuntimeError, ValueError, TypeError) as error:

@@ -16,7 +16,7 @@ from advnas.parallel.group import Group
 from advnas.parallel.reductions import Estimates, average_estimates
 from advnas.records.restoring import check_form, check_optimizer, load_optimizer, rolled_back_on_failure
 from advnas.search.schedule import Annealing, Rates, constant
-from advnas.search.step import Draws, OptimizerOf, Step, check_finite
+from advnas.search.step import Draws, NonFinite, OptimizerOf, Step, check_finite
 from advnas.search.undo import undone_on_failure
 from advnas.strategies import Feedback, Phase, State, Strategy
 
@@ -145,7 +145,8 @@ class Policy:
         projected = self.strategy.project(self._leaf.detach(), moved, draw, found.state)
         if projected is not moved:
             self.theta.assign(projected)
-        check_finite("The largest of theta after the optimiser's step is", self.theta.largest())
+        if not self.theta.is_finite():
+            raise NonFinite("The optimiser made theta infinite or not a number")
         return norm
 
     def _remember(self, found: Estimates) -> None:

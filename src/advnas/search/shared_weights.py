@@ -20,8 +20,8 @@ from advnas.parallel.reductions import average_weights
 from advnas.records.plain import plain
 from advnas.records.restoring import check_form, check_optimizer, load_optimizer, rolled_back_on_failure
 from advnas.search.schedule import Annealing, Rates
-from advnas.search.step import OptimizerOf, check_finite
-from advnas.search.undo import undone_on_failure
+from advnas.search.step import NonFinite, OptimizerOf, check_finite
+from advnas.search.undo import are_finite, undone_on_failure
 from advnas.space import SearchSpace
 from advnas.stores import Store, load_shared_weights
 
@@ -112,7 +112,8 @@ class SharedWeights:
         with undone_on_failure(self.optimizer, parameters):
             self._rates.anneal(progress)
             self._step(parameters)
-            check_finite("The largest weight after the optimiser's step is", _largest(parameters))
+            if not are_finite(parameters):
+                raise NonFinite("The optimiser made a weight infinite or not a number")
 
     def _step(self, parameters: list[nn.Parameter]) -> None:
         groups = self.optimizer.param_groups
@@ -185,12 +186,6 @@ class SharedWeights:
             now |= {"units": saved["units"]}
             now["model"] = {name: value for name, value in now["model"].items() if name in saved["model"]}
         return copy.deepcopy(now)
-
-
-def _largest(parameters: Sequence[nn.Parameter]) -> float:
-    """The largest magnitude; not a number where a weight is not."""
-    values = [parameter.detach() for parameter in parameters if parameter.numel()]
-    return torch.nn.utils.get_total_norm(values, math.inf).item()
 
 
 class DrawnPath:
