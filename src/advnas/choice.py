@@ -1,11 +1,14 @@
 """Choice: the candidates at one decision. It runs the active ones and adds up their weighted outputs."""
 
+import warnings
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
+from advnas.buffers import copy_on_write
 from advnas.gates import (
     ActiveCandidate,
     GatePlacement,
@@ -13,10 +16,14 @@ from advnas.gates import (
     Route,
     Slot,
     add_zero_gates,
-    copy_on_write,
     find_placement,
+    is_weighable,
     map_tensors,
+    parts_of,
+    strange_leaf,
+    tensors_in,
 )
+from advnas.shapes import Call, describe, note_call, plain_shape, read_call, shape_returned
 
 
 class Choice(nn.Module):
@@ -24,10 +31,11 @@ class Choice(nn.Module):
 
         O_i(x) = sum_j a_ij O_ij(x; w_ij)          (eq. forward)
 
-    Put it wherever a module may stand. Candidates take the same inputs, any number of them, and return outputs
-    of the same shape (a tensor, or tuples, lists and dicts of tensors). Choices with equal names are one tied
-    decision: fifteen stacked cells that share six names hold six decisions. Unnamed choices are named after
-    their place in the model. A candidate may hold Choices of its own.
+    Put it wherever a module may stand. Candidates take the same inputs, any number of them, which they do not
+    change in place, and return outputs of the same shape: a tensor, or tensors in tuples, lists, dicts, dataclasses
+    and what else torch.utils._pytree knows. Whole numbers in them, such as lengths and masks, are not weighted.
+    Choices with equal names are one tied decision: fifteen stacked cells that share six names hold six decisions.
+    Unnamed choices are named after their place in the model. A candidate may hold Choices of its own.
 
     edge: for a choice between two nodes of a cell, which it reads and which it adds to. It promises that a node
         which choices both add to and read is the sum of what they add, and that nobody else reads it. Nothing is
@@ -61,14 +69,25 @@ class Choice(nn.Module):
                 "architecture with `with space.running(architecture): model(x)`, or get a plain module from "
                 "`space.derive(...)`."
             )
+        graph = torch.is_grad_enabled()
         if not route.reached:
             # A nested choice under a gate of 0 runs without a graph: its draw makes no difference.
-            route.reached = not route.gated or torch.is_grad_enabled()
-        if route.rivals and torch.is_grad_enabled():  # without a graph, nobody asks for a slope
+            route.reached = not route.gated or graph
+        route.calls[self] = note_call(args, kwargs)
+        if DistributedDataParallel._active_ddp_module is not None:
+            route.wrapped = True
+        if route.rivals and graph:  # without a graph, nobody asks for a slope
             return self._run_with_rivals(route, args, kwargs)
-        active = route.active
-        total = self._run(active[0], args, kwargs) if len(active) == 1 else self._run_all(active, args, kwargs)
+        total = self._run_all(route.active, args, kwargs)
+        if graph and not route.cut:
+            route.cut = not _has_graph(total)
         return total if route.shift is None else map_tensors(route.add_shift, total)
+
+    def _replicate_for_data_parallel(self) -> Self:
+        raise TypeError(
+            "A network with a Choice cannot be run by DataParallel: its threads do not know the architecture. "
+            "Search with several processes, Search(model, group=...), and derive a plain module for DataParallel."
+        )
 
     def _run(self, active: ActiveCandidate, args: Any, kwargs: Any) -> Any:
         index = active.index
@@ -76,8 +95,10 @@ class Choice(nn.Module):
         if active.gate is None and active.value == 1:  # as in every weight step
             output = placement.candidate(*args, **kwargs)
         else:
+            if placement.declared and active.gate is not None:
+                self._try_declared(index, args, kwargs)
             output = active.run(placement, args, kwargs)
-        self._check_shape(index, args, kwargs, output)
+        self._check_output(index, args, kwargs, output)
         return output
 
     def _run_all(self, active: Sequence[ActiveCandidate], args: Any, kwargs: Any) -> Any:
@@ -87,8 +108,27 @@ class Choice(nn.Module):
             output = self._run(one, args, kwargs)
             if versions != _versions_of(args, kwargs):
                 raise self.input_changed(one.index)
-            total = output if total is None else map_tensors(torch.add, total, output)
+            total = output if total is None else map_tensors(self._add, total, output)
         return total
+
+    def _add(self, one: Tensor, other: Tensor) -> Tensor:
+        if is_weighable(one):
+            return torch.add(one, other)
+        if not torch.equal(one, other):
+            raise ValueError(
+                f"Candidates of {self.label} that run together return different whole numbers ({one.dtype}), which "
+                "cannot be weighted and added. Let them return the same, or numbers with a fraction."
+            )
+        return one
+
+    def _try_declared(self, index: int, args: Any, kwargs: Any) -> None:
+        if not self._placements[index].try_declared(args, kwargs):
+            warnings.warn(
+                f"Candidate {self.operations[index]!r} of {self.label} declares a last_norm, but its output does "
+                "not follow the scale of that norm: something behind it adds to the output or is not linear. Its "
+                "gate stands behind the candidate instead. Remove the attribute last_norm.",
+                stacklevel=2,
+            )
 
     def _run_with_rivals(self, route: Route, args: Any, kwargs: Any) -> Any:
         """Run what is on the path now, and the rivals in the backward pass, on the same input."""
@@ -108,7 +148,7 @@ class Choice(nn.Module):
                 buffers.update(earlier)
         if versions != _versions_of(args, kwargs):
             raise self.input_changed(index)
-        self._check_shape(index, args, kwargs, output)
+        self._check_output(index, args, kwargs, output)
         return output
 
     def input_changed(self, index: int | None) -> ValueError:
@@ -119,8 +159,8 @@ class Choice(nn.Module):
                 "that the drawn one is compared with run on it later. Write for example x = x + ... for x += ..."
             )
         return ValueError(
-            f"Candidate {self.operations[index]!r} of {self.label} changes its input in place, and the other "
-            "candidates get the same input. Write for example nn.ReLU(inplace=False)."
+            f"Candidate {self.operations[index]!r} of {self.label} changes its input in place, and others read the "
+            "same input. Write for example nn.ReLU(inplace=False)."
         )
 
     @property
@@ -138,19 +178,29 @@ class Choice(nn.Module):
         self._buffers_inside = [[m._buffers for m in one.modules() if m._buffers] for one in self.candidates]
 
     def passes_scale(self, index: int) -> bool:
-        """Whether a gate of this candidate stands in front of it."""
+        """Whether a gate of this candidate may stand in front of it."""
         return self._placements[index].front
 
-    def _check_shape(self, index: int, args: Any, kwargs: Any, output: Any) -> None:
+    def passes_scale_now(self, index: int) -> bool:
+        """Whether that is still so: a hook may come at any time."""
+        return self._placements[index].front and self._placements[index].holds
+
+    def put_back(self) -> None:
+        """Undo what a gate has changed in a candidate, after an interrupt at any place."""
+        for placement in self._placements:
+            placement.put_back()
+
+    def _check_output(self, index: int, args: Any, kwargs: Any, output: Any) -> None:
         """Compare with what other candidates returned for inputs of these shapes; only drawn ones are ever run."""
         if len(args) == 1 and not kwargs and isinstance(args[0], Tensor) and isinstance(output, Tensor):
             inputs: Hashable = args[0].shape  # by far the most common call
             shape: Hashable = output.shape
             known = self._seen.get(inputs)
-            if known is not None and known[1] == shape:
+            if known is not None and known[1] == shape and is_weighable(output):
                 return
         else:
-            inputs, shape = _describe((args, kwargs), values=True), _describe(output)
+            inputs, shape = describe((args, kwargs), values=True), describe(output)
+        self._check_kind(index, output)
         operation = self.operations[index]
         other, expected = self._seen.setdefault(inputs, (operation, shape))
         if shape != expected:
@@ -158,22 +208,42 @@ class Choice(nn.Module):
         if len(self._seen) > _SHAPES_REMEMBERED:
             del self._seen[next(iter(self._seen))]
 
-    def compare_shapes(self, *args: Any, **kwargs: Any) -> str | None:
-        """Run all candidates on one input, to explain a failure; None if they agree."""
-        shapes: dict[str, Hashable] = {}
-        for operation, candidate in zip(self.operations, self.candidates, strict=True):
-            try:
-                with torch.no_grad():
-                    shapes[operation] = _describe(candidate(*args, **kwargs))
-            except (RuntimeError, ValueError, TypeError) as error:
-                shapes[operation] = f"an error ({error})"
-        return self._disagreement(shapes, args) if len(set(shapes.values())) > 1 else None
+    def _check_kind(self, index: int, output: Any) -> None:
+        """Refuse what cannot be weighted, or could only in part."""
+        strange, tensors = strange_leaf(output), tensors_in(output)
+        if strange is None and any(map(is_weighable, tensors)):
+            return
+        if strange is not None:
+            what = f"{'' if strange is output else 'something with '}an object of type {type(strange).__name__}"
+            why = "cannot be weighted, as its tensors are not known"
+        elif tensors:
+            what, why = f"whole numbers only ({tensors[0].dtype})", "let no gradient through"
+        else:
+            what, why = f"no tensor but {output!r:.40}", "cannot be weighted"
+        raise TypeError(
+            f"Candidate {self.operations[index]!r} of {self.label} returns {what}, which {why}. Return a tensor "
+            "of numbers with a fraction, or such tensors in a tuple, list, dict or dataclass; make another class "
+            "known with torch.utils._pytree.register_pytree_node."
+        )
+
+    def compare_shapes(self, noted: Call) -> str | None:
+        """Say which candidates disagree about their output for a call, or cannot take it; None if they agree.
+
+        Nothing of the candidates is run or changed: copies without numbers are.
+        """
+        args, kwargs = read_call(noted)
+        shapes = {
+            operation: shape_returned(candidate, args, kwargs)
+            for operation, candidate in zip(self.operations, self.candidates, strict=True)
+        }
+        known = {operation: shape for operation, shape in shapes.items() if shape is not None}
+        return self._disagreement(known, args) if len(set(known.values())) > 1 else None
 
     def _disagreement(self, shapes: Mapping[str, Hashable], args: Any) -> str:
-        returned = ", ".join(f"{operation!r} returned {_plain(shape)}" for operation, shape in shapes.items())
+        returned = ", ".join(f"{operation!r} returned {plain_shape(shape)}" for operation, shape in shapes.items())
         return (
             f"The candidates of one choice must return the same shape, but at {self.label} {returned} "
-            f"for the same input {_describe(args)}. Give them the same number of output features and stride."
+            f"for the same input {describe(args)}. Give them the same number of output features and stride."
         )
 
     @property
@@ -224,22 +294,10 @@ def _check_edge(edge: tuple[str, str] | None) -> None:
         )
 
 
-def _describe(tree: Any, *, values: bool = False) -> Hashable:
-    """What can be said of inputs and outputs without holding them: shapes of tensors, names of other types.
-
-    values: numbers and texts as they are, since an output's shape may depend on them.
-    """
-    if isinstance(tree, Tensor):
-        return tuple(tree.shape)
-    if isinstance(tree, dict):
-        return tuple((key, _describe(value, values=values)) for key, value in tree.items())
-    if isinstance(tree, tuple | list):
-        return tuple(_describe(value, values=values) for value in tree)
-    return tree if values and isinstance(tree, int | float | str) else type(tree).__name__
-
-
-def _plain(shape: Hashable) -> Hashable:
-    return tuple(shape) if isinstance(shape, torch.Size) else shape
+def _has_graph(output: Any) -> bool:
+    if isinstance(output, Tensor):
+        return output.requires_grad
+    return any(tensor.requires_grad for tensor in tensors_in(output))
 
 
 def _versions_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
@@ -250,6 +308,4 @@ def _versions_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
 def _versions(tree: Any) -> Hashable:
     if isinstance(tree, Tensor):
         return None if tree.is_inference() else tree._version
-    if isinstance(tree, dict):
-        return tuple(map(_versions, tree.values()))
-    return tuple(map(_versions, tree)) if isinstance(tree, tuple | list) else None
+    return tuple(map(_versions, parts_of(tree)))

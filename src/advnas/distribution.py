@@ -88,6 +88,10 @@ class Theta:
         """Overwrite every decision's logits, in place; padding stays padding."""
         self._rows.copy_(logits.detach()).masked_fill_(self._padding, -torch.inf)
 
+    def is_finite(self) -> bool:
+        """Whether all logits are finite; padding is not."""
+        return bool(self._rows.masked_fill(self._padding, 0.0).sum().isfinite())
+
     def set_gradient(self, gradient: Tensor, reached: Tensor) -> None:
         """Hand a gradient [..., decisions, candidates] to the parameters; decisions not reached get none."""
         self._gradients.copy_(gradient.detach())

@@ -1,10 +1,16 @@
 """One seed, any number of independent streams; and the one place that touches torch's global generators."""
 
+import os
+import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import numpy as np
 import torch
+
+_ALONE = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_ALONE._at_fork_reinit)  # type: ignore[attr-defined]
 
 
 def seed_of(*path: int) -> int:
@@ -19,17 +25,24 @@ def generator(*path: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed_of(*path))
 
 
+def alone() -> AbstractContextManager[object]:
+    """Let other threads that want to be alone wait: torch's global generators are one per process."""
+    return _ALONE
+
+
 @contextmanager
 def seeded(seed: int, *devices: torch.device) -> Iterator[None]:
     """Start torch's global generators from a seed while this is open, and put them back afterwards.
+
+    Threads take turns.
 
     Args:
         seed: where they start.
         devices: whose generators are wanted besides the CPU's; only CUDA devices have one.
     """
     cuda = [device for device in devices if device.type == "cuda"]
-    before = torch.default_generator.get_state()
-    with torch.random.fork_rng(devices=cuda) if cuda else nullcontext():
+    with alone(), torch.random.fork_rng(devices=cuda) if cuda else nullcontext():
+        before = torch.default_generator.get_state()
         torch.default_generator.manual_seed(seed)
         for device in cuda:
             with torch.cuda.device(device):

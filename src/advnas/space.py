@@ -4,10 +4,9 @@ import copy
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +15,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from advnas.architecture import Architecture, Draw
 from advnas.choice import Choice, Zero
 from advnas.gates import ActiveCandidate, Lend, Node, Rival, Route, at_hand
+from advnas.ownership import Ownership, find_owners
 from advnas.randomness import seeded
 from advnas.width import Sliced
 
@@ -40,6 +40,20 @@ class Trace:
         """Which decisions the forward pass came to: bool [decisions]. A nested one may lie off the drawn path."""
         return torch.tensor([route.reached for route in self.routes])
 
+    @property
+    def wrapped(self) -> bool:
+        """Whether the forward pass went through DistributedDataParallel."""
+        return any(route.wrapped for route in self.routes)
+
+    @property
+    def may_lack_graph(self) -> bool:
+        """Whether the loss may have no graph.
+
+        So behind a zero operation, and where gates alone could give one but the forward pass came to no choice.
+        """
+        came_to_none = self.routes[0].gated and not any(route.calls for route in self.routes)
+        return came_to_none or any(route.cut for route in self.routes)
+
 
 class SearchSpace:
     """All architectures that a module with Choices can take.
@@ -60,11 +74,14 @@ class SearchSpace:
             )
         self.decisions = tuple(_tie(name, choices) for name, choices in groups.items())
         self.sizes = tuple(len(decision.operations) for decision in self.decisions)
-        self.shared, self.owned = _owners(model, self.decisions)
+        self.shared, self.owned = find_owners(
+            model, {choice: row for row, decision in enumerate(self.decisions) for choice in decision.choices}
+        )
         owners = (self.shared, *self.owned.values())
         everywhere = [id(weight) for ownership in owners for weight in ownership.weights]
         self._overlaps = len(everywhere) > len(set(everywhere))  # some weights are used in several places
         self._has_norms = any(ownership.norms for ownership in owners)
+        self._has_buffers = any(ownership.buffered for ownership in owners)
         for decision in self.decisions:
             for choice in decision.choices:
                 choice.slot = decision.choices[0].slot
@@ -202,7 +219,12 @@ class SearchSpace:
     def scalable_nodes(self, draw: Draw) -> list[Node]:
         """The nodes between decisions whose readers, as drawn, all pass a scale on. draw: of one architecture."""
         drawn = [place in self._passing for place in draw.path]
-        return [node for node in self._nodes if all(drawn[reader] for reader in node.readers)]
+        nodes = [node for node in self._nodes if all(drawn[reader] for reader in node.readers)]
+        return [node for node in nodes if all(self._passes_now(draw.path[reader]) for reader in node.readers)]
+
+    def _passes_now(self, place: tuple[int, ...]) -> bool:
+        row, column = place
+        return all(choice.passes_scale_now(column) for choice in self.decisions[row].choices)
 
     @property
     def device(self) -> torch.device:
@@ -213,7 +235,7 @@ class SearchSpace:
     @property
     def _dtype(self) -> torch.dtype:
         parameter = next(self.model.parameters(), None)
-        return torch.float32 if parameter is None else parameter.dtype
+        return torch.float32 if parameter is None else parameter.dtype.to_real()
 
     def operation_sizes(self) -> dict[str, dict[str, int]]:
         """How many weights every operation of every decision has, over all its tied choices."""
@@ -244,29 +266,44 @@ class SearchSpace:
             return []
         return [norm for holding in self._ownerships(draw) for norm in holding.norms if norm.track_running_stats]
 
-    def _ownerships(self, draw: Draw) -> list["Ownership"]:
+    def _ownerships(self, draw: Draw) -> list[Ownership]:
         return [self.shared, *(self.owned[place] for place in draw.path)]
 
-    def mismatch(self, attempt: Callable[[], object]) -> str | None:
-        """Explain a forward pass that failed: which candidates of a choice disagree about their output shape.
+    def buffered(self, draw: Draw) -> list[nn.Module]:
+        """The modules on a draw's path that have buffers."""
+        if not self._has_buffers:
+            return []
+        return [module for ownership in self._ownerships(draw) for module in ownership.buffered]
 
-        Tries once more to see what reaches each choice, then runs all candidates on that.
+    def check_unchanged(self, draw: Draw) -> None:
+        """Raise ValueError if modules or parameters on a draw's path were replaced since the space was made.
+
+        Gates, optimiser and stores know the old ones: the new ones would not be trained.
         """
-        inputs: dict[Choice, tuple[Any, Any]] = {}
+        for ownership in self._ownerships(draw):
+            changed = ownership.find_changed()
+            if changed is not None:
+                path = next((path for path, module in self.model.named_modules() if module is changed), "")
+                raise ValueError(
+                    f"Modules or parameters of the {type(changed).__name__} at {path!r} were replaced, added or "
+                    "removed after the Search was made, which knows the old ones alone. Change the model first "
+                    "(convert_sync_batchnorm, parametrisations, pruning, load_state_dict(assign=True)), then make "
+                    "the Search."
+                )
 
-        def remember(choice: nn.Module, args: Any, kwargs: Any) -> None:
-            assert isinstance(choice, Choice)
-            inputs[choice] = (args, kwargs)
+    def put_back(self) -> None:
+        """Undo what gates have changed in candidates, after an interrupt at any place."""
+        for decision in self.decisions:
+            for choice in decision.choices:
+                choice.put_back()
 
-        choices = [choice for decision in self.decisions for choice in decision.choices]
-        hooks = [choice.register_forward_pre_hook(remember, with_kwargs=True) for choice in choices]
-        with suppress(Exception):
-            attempt()
-        for hook in hooks:
-            hook.remove()
-        reports = (
-            choice.compare_shapes(*inputs[choice][0], **inputs[choice][1]) for choice in choices if choice in inputs
-        )
+    def mismatch(self) -> str | None:
+        """Explain a forward pass that failed just now: which candidates disagree about their output shape.
+
+        Only what each choice was called with is looked at; nothing is run again.
+        """
+        calls = {choice: call for slot in self._slots if slot.route for choice, call in slot.route.calls.items()}
+        reports = (choice.compare_shapes(call) for choice, call in calls.items())
         return next((report for report in reports if report is not None), None)
 
     def derive(self, architecture: Mapping[str, str], *, fresh: int | None = None) -> nn.Module:
@@ -336,40 +373,6 @@ def _find_nodes(decisions: tuple[Decision, ...]) -> list[Node]:
             readers.setdefault(edge[0], []).append(row)
             makers.setdefault(edge[1], []).append(row)
     return [Node(tuple(makers[node]), tuple(readers[node])) for node in makers if node in readers]
-
-
-@dataclass(frozen=True)
-class Ownership:
-    """What belongs to one candidate of a decision, or to none: weights, and normalisation layers."""
-
-    weights: list[nn.Parameter] = field(default_factory=list)
-    norms: list[_NormBase] = field(default_factory=list)
-
-
-def _owners(
-    model: nn.Module, decisions: tuple[Decision, ...]
-) -> tuple[Ownership, dict[tuple[int, ...], Ownership]]:
-    """Sort the layers: shared ones, and those of each (decision, candidate).
-
-    What lies in a choice inside a candidate belongs to the inner choice alone.
-    """
-    row_of = {choice: row for row, decision in enumerate(decisions) for choice in decision.choices}
-    shared = Ownership()
-    owned: dict[tuple[int, ...], Ownership] = {}
-
-    def visit(module: nn.Module, owner: Ownership) -> None:
-        owner.weights.extend(module.parameters(recurse=False))
-        if isinstance(module, _NormBase):
-            owner.norms.append(module)
-        if isinstance(module, Choice):
-            for column, candidate in enumerate(module.candidates):
-                visit(candidate, owned.setdefault((row_of[module], column), Ownership()))
-        else:
-            for child in module.children():
-                visit(child, owner)
-
-    visit(model, shared)
-    return shared, owned
 
 
 def _reset(module: nn.Module, seed: int) -> None:

@@ -421,7 +421,7 @@ BROKEN_SPACES = {
     ),
     "not finite": (lambda: Forwards(log=Logarithm()), "every architecture can be run: .* not finite"),
     "peeks": (lambda: Peeks(a=nn.Identity()), "every architecture can be derived: "),
-    "lies": (lambda: Forwards(lie=Lies()), "a gate scales its operation.*: with gates of 1/2"),
+    "lies": (lambda: Forwards(lie=Lies()), "a gate scales its operation.*: .* declares a last_norm"),
     "shortcut": (Shortcut, "nodes are the sums .*: second should read just the sum of what first return"),
     "detached": (lambda: Detaches(a=nn.Linear(2, 2)), "a gate .* finite slope: .* is it detached"),
     "borrows": (lending, r"trains its own weights only: .*uses choice\.candidates\.0\.weight"),

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
+from advnas.buffers import still
+
 
 def reestimate_batch_norm(
     module: nn.Module, batches: Iterable[Any], run: Callable[[nn.Module, Any], object]
@@ -98,13 +100,7 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 @contextmanager
 def batch_statistics(module: nn.Module) -> Iterator[None]:
     """For a while, evaluation mode, except that norms use the statistics of the batch and leave their own alone."""
-    norms = [part for part in module.modules() if isinstance(part, _NormBase)]
-    tracked = [norm.track_running_stats for norm in norms]
-    with evaluating(module):
-        for norm in norms:
-            norm.training, norm.track_running_stats = True, False
-        try:
-            yield
-        finally:
-            for norm, track in zip(norms, tracked, strict=True):
-                norm.track_running_stats = track
+    with evaluating(module), still(module.modules()):
+        for part in module.modules():
+            part.training = isinstance(part, _NormBase)
+        yield

@@ -1,9 +1,10 @@
 """Gates: how weights enter the network in front of the outputs of candidates, as cheaply as they can."""
 
-from advnas.gates.gate import ActiveCandidate, GatePlacement, Node, copy_on_write, find_placement, last_norm
+from advnas.gates.gate import ActiveCandidate, Node
+from advnas.gates.placement import GatePlacement, find_placement, last_norm
 from advnas.gates.rivals import Lend, Rerun, Rival, add_zero_gates, at_hand
 from advnas.gates.route import Route, Slot
-from advnas.gates.trees import map_tensors
+from advnas.gates.trees import is_weighable, map_tensors, parts_of, strange_leaf, tensors_in
 
 __all__ = [
     "ActiveCandidate",
@@ -16,8 +17,11 @@ __all__ = [
     "Slot",
     "add_zero_gates",
     "at_hand",
-    "copy_on_write",
     "find_placement",
+    "is_weighable",
     "last_norm",
     "map_tensors",
+    "parts_of",
+    "strange_leaf",
+    "tensors_in",
 ]

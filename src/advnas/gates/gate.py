@@ -10,32 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import _SingleLevelFunction
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from advnas.gates.trees import map_tensors
-
-
-@dataclass(frozen=True)
-class GatePlacement:
-    """Where a candidate lets a gate in; found once, used in every step.
-
-    norm: the BatchNorm whose scale is that of the output. The gate becomes its gamma: exact, and nothing more
-        is kept for the backward pass.
-    front: the candidate passes a positive scale on, f(w x) = w f(x), as pooling does. The gate stands before
-        it: what is kept is the input, which others often keep anyway.
-    Neither: the gate stands behind the candidate, and its output is kept.
-    """
-
-    candidate: nn.Module
-    norm: _BatchNorm | None
-    front: bool
-
-
-def find_placement(candidate: nn.Module) -> GatePlacement:
-    """The cheapest place for a gate on this candidate."""
-    return GatePlacement(candidate, last_norm(candidate), _passes_scale(candidate))
+from advnas.buffers import copy_on_write
+from advnas.gates.placement import GatePlacement
+from advnas.gates.trees import is_weighable, map_tensors
 
 
 @dataclass(slots=True)
@@ -55,34 +36,31 @@ class ActiveCandidate:
         candidate = placement.candidate
         if self.gate is None and self.value == 0:
             with torch.no_grad():
-                return map_tensors(torch.zeros_like, candidate(*args, **kwargs))
+                return map_tensors(_silenced, candidate(*args, **kwargs))
         if self.gate is None:
-            return map_tensors(lambda leaf: leaf * self.value, candidate(*args, **kwargs))
-        if placement.norm is not None and self.value > 0:
-            return self._run_scaled(placement.norm, candidate, args, kwargs)
-        if placement.front and self.value > 0 and len(args) == 1 and isinstance(args[0], Tensor):
+            return map_tensors(self._scale, candidate(*args, **kwargs))
+        if placement.norm is not None and self.value > 0 and placement.holds:
+            return placement.run_scaled(*self._scaled(placement.norm), args, kwargs)
+        if placement.front and self.value > 0 and _is_one_tensor(args) and placement.holds:
             return candidate(self._weigh(args[0]), **kwargs)
         return map_tensors(self._weigh, candidate(*args, **kwargs))
 
+    def _scale(self, tensor: Tensor) -> Tensor:
+        return tensor * self.value if is_weighable(tensor) else tensor
+
     def _weigh(self, tensor: Tensor) -> Tensor:
         assert self.gate is not None
+        if not is_weighable(tensor):
+            return tensor
         gate = self.gate if self.gate.device == tensor.device else self.gate.to(tensor.device)
         if self.value != 1 or (tensor.numel() < _SMALL and tensor.dtype in _SUMMED_AS_THEY_ARE):
             return tensor * gate
         return unit_gate(tensor, gate)
 
-    def _run_scaled(
-        self, norm: _BatchNorm, candidate: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """Run with gamma and beta of `norm` multiplied by the gate."""
-        gamma, beta = norm._parameters["weight"], norm._parameters["bias"]
-        norm._parameters["weight"] = self._gamma(norm, gamma)  # type: ignore[assignment]
-        if beta is not None:
-            norm._parameters["bias"] = beta * self._like(beta)  # type: ignore[assignment]
-        try:
-            return candidate(*args, **kwargs)
-        finally:
-            norm._parameters["weight"], norm._parameters["bias"] = gamma, beta
+    def _scaled(self, norm: _BatchNorm) -> tuple[Tensor, Tensor | None]:
+        """Gamma and beta of a norm, multiplied by the gate."""
+        beta = norm._parameters["bias"]
+        return self._gamma(norm, norm._parameters["weight"]), None if beta is None else beta * self._like(beta)
 
     def _gamma(self, norm: _BatchNorm, gamma: Tensor | None) -> Tensor:
         if gamma is not None:
@@ -149,18 +127,14 @@ class _UnitGate(_SingleLevelFunction):
 unit_gate: Callable[[Tensor, Tensor], Tensor] = _UnitGate.apply  # type: ignore[attr-defined]
 
 
-def copy_on_write(tensor: Tensor) -> Tensor:
-    """A copy that costs nothing until someone writes into it or its original."""
-    if not tensor.is_cpu:
-        return tensor.clone()
-    try:
-        return tensor._lazy_clone()
-    except RuntimeError:  # memory that torch does not own alone, such as numpy's or another process's
-        return tensor.clone()
-
-
 def inner_product(one: Tensor, other: Tensor) -> Tensor:
-    """The sum of all products, for tensors of one shape: a scalar, summed in 32 bits at least."""
+    """The sum of all products, for tensors of one shape: a real number, summed in 32 bits at least.
+
+    Of complex tensors, real and imaginary parts count as numbers of their own: a gate is real.
+    """
+    if one.is_complex() or other.is_complex():
+        kind = torch.promote_types(one.dtype, other.dtype)
+        return inner_product(torch.view_as_real(one.to(kind)), torch.view_as_real(other.to(kind)))
     if other.dtype in _SUMMED_AS_THEY_ARE and one.dtype == other.dtype:
         if one.is_contiguous() and other.is_contiguous():
             return torch.dot(one.view(-1), other.view(-1))
@@ -178,44 +152,9 @@ def _has_no_gaps(tensor: Tensor) -> bool:
     return tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
 
 
-# f(w x) = w f(x) for w > 0: a gate in front of these is a gate behind them.
-_POSITIVELY_HOMOGENEOUS = (
-    nn.ReLU,
-    nn.LeakyReLU,
-    nn.Identity,
-    nn.Dropout,
-    nn.Dropout2d,
-    nn.AvgPool1d,
-    nn.AvgPool2d,
-    nn.MaxPool1d,
-    nn.MaxPool2d,
-    nn.AdaptiveAvgPool2d,
-    nn.Flatten,
-)
+def _silenced(tensor: Tensor) -> Tensor:
+    return torch.zeros_like(tensor) if is_weighable(tensor) else tensor
 
 
-def last_norm(candidate: nn.Module) -> _BatchNorm | None:
-    """The BatchNorm whose scale is the scale of the candidate's output, if there is one.
-
-    A gate can then be its gamma: exact, and nothing more is kept for the backward pass. Found in any
-    nn.Sequential that ends in a BatchNorm, also when ReLU, dropout or pooling follow; a module of your own
-    says so by an attribute `last_norm`.
-    """
-    if isinstance(candidate, _BatchNorm):
-        only_scales = isinstance(candidate, nn.SyncBatchNorm) or type(candidate).forward is _BatchNorm.forward
-        return candidate if only_scales else None
-    if isinstance(candidate, nn.Sequential) and type(candidate).forward is nn.Sequential.forward:
-        children = list(candidate)
-        while children and type(children[-1]) in _POSITIVELY_HOMOGENEOUS:
-            children.pop()
-        norm = last_norm(children[-1]) if children else None
-        uses = [module for _, module in candidate.named_modules(remove_duplicate=False)].count(norm)
-        return norm if uses == 1 else None
-    declared = getattr(candidate, "last_norm", None)
-    return declared if isinstance(declared, _BatchNorm) else None
-
-
-def _passes_scale(candidate: nn.Module) -> bool:
-    if isinstance(candidate, nn.Sequential) and type(candidate).forward is nn.Sequential.forward:
-        return len(candidate) > 0 and all(_passes_scale(part) for part in candidate)
-    return type(candidate) in _POSITIVELY_HOMOGENEOUS
+def _is_one_tensor(args: tuple[Any, ...]) -> bool:
+    return len(args) == 1 and isinstance(args[0], Tensor) and is_weighable(args[0])

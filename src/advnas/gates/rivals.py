@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.autograd.function import _SingleLevelFunction
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from advnas.gates.gate import copy_on_write, inner_product
+from advnas.buffers import copy_on_write
+from advnas.gates.gate import inner_product
 from advnas.gates.trees import map_tensors, tensors_in
 from advnas.randomness import GeneratorStates
 

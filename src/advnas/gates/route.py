@@ -1,12 +1,14 @@
 """Route: what one decision runs in one step."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor
 
 from advnas.gates.gate import ActiveCandidate
 from advnas.gates.rivals import Rival
+from advnas.gates.trees import is_weighable
 
 
 @dataclass(slots=True)
@@ -14,6 +16,10 @@ class Route:
     """What one decision runs in one step, shared by the tied choices; remembers whether any of them was reached.
 
     gated: whether the slopes of the weights were asked for, by gates here or moved elsewhere.
+    reached: whether any of them was run.
+    cut: whether one of them returned something that no gradient flows through, as the zero operation does.
+    calls: what each of them was called with last, without the numbers; to explain a failure.
+    wrapped: whether one of them was called through DistributedDataParallel.
     """
 
     active: Sequence[ActiveCandidate]
@@ -21,10 +27,15 @@ class Route:
     shift: Tensor | None = None
     reached: bool = False
     rivals: tuple[Rival, ...] = ()
+    cut: bool = False
+    wrapped: bool = False
+    calls: dict[Any, Any] = field(default_factory=dict)
 
     def add_shift(self, tensor: Tensor) -> Tensor:
         """Add the weights of the candidates that were not run (GDAS)."""
-        return tensor if self.shift is None else tensor + self.shift.to(tensor.device)
+        if self.shift is None or not is_weighable(tensor):
+            return tensor
+        return tensor + self.shift.to(tensor.device)
 
 
 @dataclass(slots=True)

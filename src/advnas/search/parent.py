@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from advnas.architecture import Draw
 from advnas.gates import Lend, at_hand
-from advnas.randomness import seed_of, seeded
+from advnas.randomness import alone, seed_of, seeded
+from advnas.records.interrupts import held_interrupts, interruptible
 from advnas.search.schedule import Progress
 from advnas.search.step import UNTOUCHED, LossOf, NonFinite, NonFiniteLoss
 from advnas.space import SearchSpace, Trace
@@ -23,6 +23,7 @@ class Parent:
     """
 
     def __init__(self, model: nn.Module, seed: int, progress: Progress) -> None:
+        _refuse_wrappers(model)
         self.model, self.space = model, SearchSpace(model)
         self.rank = 0
         self.lend: Lend = at_hand
@@ -31,8 +32,11 @@ class Parent:
     @contextmanager
     def running(self, draw: Draw) -> Iterator[Trace]:
         """For one step, forward and backward: the model computes the draw, with the step's own randomness."""
+        self.space.check_unchanged(draw)
         with self.space.running(draw, self.lend) as trace, self.randomness():
             yield trace
+        if trace.wrapped:
+            raise ValueError(f"The loss calls the network through DistributedDataParallel. {_USE_A_GROUP}")
 
     @contextmanager
     def randomness(self) -> Iterator[None]:
@@ -42,16 +46,23 @@ class Parent:
         with seeded(seed_of(self._seed, taken.weight_steps, taken.architecture_steps, *own), self.space.device):
             yield
 
-    def loss(self, loss_of: LossOf) -> Tensor:
-        """Compute the minibatch loss of the draw that is running.
+    def loss(self, loss_of: LossOf, trace: Trace | None = None) -> Tensor:
+        """Compute the minibatch loss of the draw that is running. Ctrl-C is let through here.
+
+        Args:
+            loss_of: of the user; called once.
+            trace: of the pass, if its loss will be differentiated.
 
         Raises:
-            ValueError: it is not a scalar tensor, or candidates of one choice disagree about their output shape.
+            ValueError: it is not a scalar tensor, it has no graph although it should have one, or candidates of one
+                choice disagree about their output shape.
         """
         try:
-            loss = loss_of(self.model)
-        except (RuntimeError, ValueError, IndexError) as error:
-            mismatch = self.space.mismatch(partial(loss_of, self.model))
+            with interruptible():
+                loss = loss_of(self.model)
+        except BaseException as error:
+            self.space.put_back()
+            mismatch = self.space.mismatch() if isinstance(error, RuntimeError | ValueError | IndexError) else None
             if mismatch is not None:
                 raise ValueError(mismatch) from error
             raise
@@ -60,7 +71,22 @@ class Parent:
                 f"The loss must be a tensor with one number, got {getattr(loss, 'shape', type(loss).__name__)}. "
                 "Return for example F.cross_entropy(model(x), y), or take .mean()."
             )
+        if trace is not None and not loss.requires_grad and not trace.may_lack_graph:
+            raise ValueError(
+                "The loss has no graph, so that nothing can be learned from it: it was computed under "
+                "torch.no_grad() or torch.inference_mode(), or cut off by .detach(), .data or torch.tensor(...). "
+                "Return it as the network gives it, for example F.cross_entropy(model(x), y)."
+            )
         return loss
+
+    @contextmanager
+    def step(self, name: str, draw: Draw) -> Iterator[None]:
+        """Take a step: alone in this process, without interrupts but where the loss is computed, errors located.
+
+        torch's generators are one per process, so that steps in several threads take turns.
+        """
+        with alone(), held_interrupts(), self.located(name, draw):
+            yield
 
     @contextmanager
     def located(self, step: str, draw: Draw) -> Iterator[None]:
@@ -77,6 +103,21 @@ class Parent:
         taken = self._progress.weight_steps if step == "weight step" else self._progress.architecture_steps
         what = self.space.architecture(draw.weights).to_json() if draw.one_hot else "a mixture of all operations"
         return f"{step} {taken + 1}, running {what}"
+
+
+_USE_A_GROUP = (
+    "It averages the gradients of weights alone, so that theta would drift apart between the processes. Give the "
+    "search the bare network and let it average both: Search(model, group=...), see docs/scaling_processes.md."
+)
+
+
+_WRAPPERS = {"DistributedDataParallel", "DataParallel", "FullyShardedDataParallel"}  # the last is slow to import
+
+
+def _refuse_wrappers(model: nn.Module) -> None:
+    for module in model.modules():
+        if not _WRAPPERS.isdisjoint(kind.__name__ for kind in type(module).__mro__):
+            raise ValueError(f"The network is wrapped in {type(module).__name__}. {_USE_A_GROUP}")
 
 
 def gradients(loss: Tensor, inputs: Sequence[Tensor]) -> list[Tensor | None]:

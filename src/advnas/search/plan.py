@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
 
 from advnas.architecture import Draw
+from advnas.buffers import still
 from advnas.randomness import generator
 from advnas.space import SearchSpace
 
@@ -61,17 +61,11 @@ def measure(
     make_optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
 ) -> Plan:
     """Run a few architectures forwards and backwards, one at a time. Weights and statistics stay as they are."""
-    norms = [norm for norm in space.model.modules() if isinstance(norm, _NormBase) and norm.track_running_stats]
-    for norm in norms:
-        norm.track_running_stats = False
-    try:
+    with still(space.model.modules()):
         columns = [_kept(space, loss_of, _column(space, place)) for place in range(max(space.sizes))]
         samples = [_sample(space, seed) for seed in range(_SAMPLES)]
         kept = [_kept(space, loss_of, architecture) for architecture in samples]
         seconds = [min(_pass_seconds(space, loss_of, one) for _ in range(_REPEATS)) for one in samples]
-    finally:
-        for norm in norms:
-            norm.track_running_stats = True
     weights = list(space.model.parameters())
     return Plan(
         parameters=sum(weight.numel() for weight in weights),

@@ -22,7 +22,8 @@ from advnas.records.restoring import (
     rolled_back_on_failure,
 )
 from advnas.search.schedule import Annealing, Rates, constant
-from advnas.search.step import Draws, OptimizerOf, Step, check_finite
+from advnas.search.step import Draws, NonFinite, OptimizerOf, Step, check_finite
+from advnas.search.undo import undone_on_failure
 from advnas.strategies import Feedback, Phase, State, Strategy
 
 if TYPE_CHECKING:
@@ -115,6 +116,17 @@ class Policy:
         self._remember(found)
         return Update(found.losses.mean(0), norm)
 
+    @contextmanager
+    def undone_on_failure(self) -> Iterator[None]:
+        """If the block fails, theta, its optimiser, the strategy's state and the best draw are as before."""
+        before = self.state, self.best, self.best_loss
+        with undone_on_failure(self.optimizer, self.theta.parameters):
+            try:
+                yield
+            except BaseException:
+                self.state, self.best, self.best_loss = before
+                raise
+
     def _exchange(self, feedback: Feedback, draw: Draw, gradient: Tensor | None, state: State) -> Estimates:
         """Put together what all processes have learnt, where each has a draw of its own."""
         if not self.has_own_draws:
@@ -140,6 +152,8 @@ class Policy:
         projected = self.strategy.project(self._leaf.detach(), moved, draw, found.state)
         if projected is not moved:
             self.theta.assign(projected)
+        if not self.theta.is_finite():
+            raise NonFinite("The optimiser made theta infinite or not a number")
         return norm
 
     def _remember(self, found: Estimates) -> None:

@@ -185,11 +185,12 @@ class Search:
         """Algorithm 1, lines 2-5: draw an architecture and take one step of its weights."""
         phase = Phase.WARMUP if self.progress.in_warmup else Phase.WEIGHTS
         draw = self.policy.draw(phase, self.progress.of_theta).detached()  # 3    a ~ p_theta
-        with self.parent.located("weight step", draw), self.weights.training(draw) as path:
-            with self.parent.running(draw):  #                                    every Choice follows the draw
-                loss = path.backward(self.parent.loss(loss_of))  # 4    delta_w: mean over ranks, finite, clipped
+        with self.parent.step("weight step", draw), self.weights.training(draw) as path:
+            with self.parent.running(draw) as trace:  #                           every Choice follows the draw
+                loss = self.parent.loss(loss_of, trace if path.parameters else None)
+                loss = path.backward(loss)  # 4    delta_w: mean over ranks, finite, clipped
             path.step(self.progress.of_weights)  # 5    w <- SGD
-        self.progress.weight_steps += 1
+            self.progress.weight_steps += 1
         name = "warmup" if phase is Phase.WARMUP else "weights"
         return report(self, name, draw, Update(loss, None))
 
@@ -204,14 +205,15 @@ class Search:
         place = (self.weight_steps, self.architecture_steps, self.group.rank)
         random = generator(self.seed, *place, _OWN_DRAW) if own else None
         draw = self.policy.draw(Phase.ARCHITECTURE, self.progress.of_theta, random)  # 7    each behind a gate of 1
-        with self.parent.located("architecture step", draw), self.weights.loaded(draw):
+        with self.parent.step("architecture step", draw), self.weights.loaded(draw):
             gated = draw.weights.requires_grad
             with self.parent.running(draw) as trace, self.weights.frozen(draw), torch.set_grad_enabled(gated):
-                loss = self.parent.loss(loss_of)
+                loss = self.parent.loss(loss_of, trace if gated else None)
                 slope = gate_slope(gradients(loss, [draw.weights])[0], draw)  # 8    -A_i; gates only
             feedback = self._feedback(draw, loss, slope, trace, (loss_of, training_loss_of))
-            update = self.policy.learn(feedback, draw, self.progress.of_theta)  # 9-10    theta <- Adam
-        self.progress.architecture_steps += 1
+            with self.policy.undone_on_failure():
+                update = self.policy.learn(feedback, draw, self.progress.of_theta)  # 9-10    theta <- Adam
+            self.progress.architecture_steps += 1
         return report(self, "architecture", draw, update, feedback)
 
     def joint_step(self, loss_of: LossOf) -> Step:
@@ -219,14 +221,17 @@ class Search:
         draw = self.policy.draw(Phase.ARCHITECTURE, self.progress.of_theta)
         gated = draw.as_leaf()  # theta's own graph comes later
         gates = gated.weights
-        with self.parent.located("joint step", draw), self.weights.training(draw) as path:
+        with self.parent.step("joint step", draw), self.weights.training(draw) as path:
+            wanted = [gates] if gates.requires_grad else []
             with self.parent.running(gated) as trace:
-                loss = path.backward(self.parent.loss(loss_of), [gates] if gates.requires_grad else [])
+                loss = self.parent.loss(loss_of, trace if wanted or path.parameters else None)
+                loss = path.backward(loss, wanted)
             feedback = self._feedback(draw, loss, gate_slope(gates.grad, draw), trace, (loss_of, loss_of))
-            update = self.policy.learn(feedback, draw, self.progress.of_theta)
+            with self.policy.undone_on_failure():  # theta and weights move together or not at all
+                update = self.policy.learn(feedback, draw, self.progress.of_theta)
+                path.step(self.progress.of_weights)
             self.progress.architecture_steps += 1
-            path.step(self.progress.of_weights)
-        self.progress.weight_steps += 1
+            self.progress.weight_steps += 1
         return report(self, "architecture", draw, update, feedback)
 
     def _feedback(

@@ -14,6 +14,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from advnas.architecture import Draw
 from advnas.arguments import check_count
+from advnas.buffers import BufferSnapshot, still
 from advnas.parallel.group import Group
 from advnas.parallel.reductions import average_weights
 from advnas.records.plain import plain
@@ -25,7 +26,8 @@ from advnas.records.restoring import (
     rolled_back_on_failure,
 )
 from advnas.search.schedule import Annealing, Rates
-from advnas.search.step import OptimizerOf, check_finite
+from advnas.search.step import NonFinite, OptimizerOf, check_finite
+from advnas.search.undo import are_finite, undone_on_failure
 from advnas.space import SearchSpace
 from advnas.stores import Store, load_shared_weights
 
@@ -73,54 +75,54 @@ class SharedWeights:
         """While this is open, the candidates of a draw are at hand, to be trained.
 
         Its parameters begin and end without gradients, and no others are stepped.
-        Where it fails, running statistics get back their values: one bad minibatch would spoil them for good.
+        Where it fails, all buffers get back their values: one bad minibatch would spoil statistics for good.
         """
         path = DrawnPath(self, self.space.parameters(draw), self.space.norms(draw))
-        for parameter in path.parameters:
-            parameter.grad = None
         with self.store.loaded(draw, training=True):
-            before = [(buffer, buffer.clone()) for norm in path.norms for buffer in norm.buffers(recurse=False)]
+            buffers = BufferSnapshot(self.space.buffered(draw))
             try:
+                path.clear_gradients()
                 yield path
             except BaseException:
-                for buffer, value in before:
-                    buffer.copy_(value)
+                buffers.put_back()
                 raise
             finally:
-                for parameter in path.parameters:
-                    parameter.grad = None
+                path.clear_gradients()
 
     @contextmanager
     def frozen(self, draw: Draw) -> Iterator[None]:
         """Tell the operations that nobody will ask for weight gradients, so that they may keep less.
 
-        Running statistics stay as the weight steps left them.
+        Buffers stay as the weight steps left them.
         """
         parameters = self.space.parameters(draw)
-        for parameter in parameters:
-            parameter.requires_grad_(False)
         try:
+            for parameter in parameters:
+                parameter.requires_grad_(False)
             with self.still(draw):
                 yield
         finally:
             for parameter in parameters:
                 parameter.requires_grad_(True)
 
-    @contextmanager
-    def still(self, draw: Draw) -> Iterator[None]:
-        """Keep running statistics as the weight steps left them."""
-        norms = self.space.norms(draw)
-        for norm in norms:
-            norm.track_running_stats = False
-        try:
-            yield
-        finally:
-            for norm in norms:
-                norm.track_running_stats = True
+    def still(self, draw: Draw) -> AbstractContextManager[None]:
+        """Keep buffers as the weight steps left them."""
+        return still(self.space.buffered(draw))
 
     def step(self, parameters: list[nn.Parameter], progress: float | None) -> None:
-        """Let the optimiser take its step with the gradients of some parameters; the others have none."""
-        self._rates.anneal(progress)
+        """Let the optimiser take its step with the gradients of some parameters; the others have none.
+
+        Raises:
+            NonFinite: it made a weight infinite or not a number. Weights and optimiser are as before, as they are
+                after any other error of the optimiser.
+        """
+        with undone_on_failure(self.optimizer, parameters):
+            self._rates.anneal(progress)
+            self._step(parameters)
+            if not are_finite(parameters):
+                raise NonFinite("The optimiser made a weight infinite or not a number")
+
+    def _step(self, parameters: list[nn.Parameter]) -> None:
         groups = self.optimizer.param_groups
         own = [parameters] if self._is_one_group else self._sorted_by_group(parameters)
         whole = [group["params"] for group in groups]
@@ -198,6 +200,11 @@ class DrawnPath:
 
     def __init__(self, weights: SharedWeights, parameters: list[nn.Parameter], norms: list[_NormBase]) -> None:
         self._weights, self.parameters, self.norms = weights, parameters, norms
+
+    def clear_gradients(self) -> None:
+        """Leave no gradient behind."""
+        for parameter in self.parameters:
+            parameter.grad = None
 
     def backward(self, loss: Tensor, gates: Sequence[Tensor] = ()) -> Tensor:
         """Put d loss / d parameters into their .grad: means over the processes, finite and clipped.

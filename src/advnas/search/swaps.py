@@ -307,9 +307,9 @@ class _Square:
         """Do what an architecture step does, but for the step; None where nothing comes of it."""
         search = self.search
         try:
-            with search.parent.located("swap before architecture step", draw), search.weights.loaded(draw):
+            with search.parent.step("swap before architecture step", draw), search.weights.loaded(draw):
                 with search.parent.running(draw) as trace, search.weights.frozen(draw), torch.enable_grad():
-                    loss = search.parent.loss(loss_of)
+                    loss = search.parent.loss(loss_of, trace)
                     slope = gate_slope(gradients(loss, [draw.weights])[0], draw)
                 further = Further(search.parent, search.weights, search.policy, draw, loss_of, None)
                 value = loss.detach().to(draw.weights.device)

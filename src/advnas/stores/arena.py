@@ -44,6 +44,7 @@ class Arena:
         self._file, path = tempfile.mkstemp(dir=folder, prefix="advnas-")
         Path(path).unlink()
         weakref.finalize(self, os.close, self._file)
+        self._process = os.getpid()
         self._size = 0
         self._mappings: list[_Mapping] = []  # by address
         self._last: _Mapping | None = None
@@ -52,6 +53,15 @@ class Arena:
         """Copy a tensor into the file, with its layout, and into a storage of exactly its size."""
         memory = self._allocate(tensor.nbytes)
         return memory.view(tensor.dtype).as_strided(tensor.shape, tensor.stride()).copy_(tensor)
+
+    def check_process(self) -> None:
+        """Raise RuntimeError in a process that was forked: it has the file in common with its parent."""
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                "This process was forked from one that searches with weights='disk', and both would write into the "
+                "same scratch file: a step here would change the weights there. Make the Search in this process or "
+                "start it with the 'spawn' method."
+            )
 
     def holds(self, tensor: Tensor) -> bool:
         """Tell whether a tensor is in the file."""

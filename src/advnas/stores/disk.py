@@ -132,11 +132,13 @@ class Disk:
             self._changed.add(candidate.name)
 
     def _sync(self, candidate: CandidateWeights) -> None:
+        self._arena.check_process()
         self._candidates.sync([candidate])
         self._recent[candidate.name] = self._recent.pop(candidate.name, candidate)
         self._make_room(0)
 
     def _fetch(self, candidates: list[CandidateWeights]) -> None:
+        self._arena.check_process()
         size = sum(map(self._footprint, candidates))
         in_use = sum(self._footprint(candidate) for candidate in self._recent.values() if candidate.loaded)
         if in_use + size > self.budget:
@@ -171,6 +173,7 @@ class Disk:
         """Write the candidates that have changed since the last checkpoint into a new segment."""
         if self._archive is None or self._archive.folder != folder:
             self._archive = Archive(folder)
+        self._arena.check_process()
         self._candidates.sync(self._candidates)
         manifest = self._archive.write(self._candidates, self._changed, step, self._after_use)
         self._changed.clear()
