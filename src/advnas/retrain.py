@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from advnas.arguments import check_count
+from advnas.notebook import table
 from advnas.randomness import seed_of, seeded
 from advnas.records.restoring import check_form, check_optimizer, load_optimizer, rolled_back_on_failure
 from advnas.search import PAPER_WEIGHTS, NonFiniteLoss, OptimizerOf, Recorder, advance, cosine
@@ -37,6 +38,14 @@ class Retrained:
     model: nn.Module
     best: Epoch
     history: tuple[Epoch, ...]
+
+    def __repr__(self) -> str:
+        epochs = f"{len(self.history)} epochs, best {self.best.number} with score {self.best.score:.4g}"
+        return f"Retrained({type(self.model).__name__}, {epochs})"
+
+    def _repr_html_(self) -> str:
+        rows = ((one.number, f"{one.training_loss:.4g}", f"{one.score:.4g}") for one in self.history)
+        return table(repr(self), rows, ("epoch", "training loss", "score"))
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from advnas.architecture import Architecture, Draw
 from advnas.choice import Choice, Zero
 from advnas.gates import ActiveCandidate, Lend, Node, Rival, Route, at_hand
+from advnas.notebook import table
 from advnas.randomness import seeded
 
 
@@ -91,6 +92,10 @@ class SearchSpace:
 
     def __repr__(self) -> str:
         return f"SearchSpace({len(self)} decisions, {self.size:,} architectures)"
+
+    def _repr_html_(self) -> str:
+        rows = ((decision.name, ", ".join(decision.operations)) for decision in self.decisions)
+        return table(repr(self), rows, ("decision", "operations"))
 
     @property
     def size(self) -> int:

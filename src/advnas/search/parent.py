@@ -1,6 +1,6 @@
 """Parent: the weight-sharing network, run one draw at a time."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -11,7 +11,7 @@ from advnas.architecture import Draw
 from advnas.gates import Lend, at_hand
 from advnas.randomness import seed_of, seeded
 from advnas.search.schedule import Progress
-from advnas.search.step import UNTOUCHED, LossOf, NonFinite, NonFiniteLoss
+from advnas.search.step import UNTOUCHED, Accumulated, LossOf, NonFinite, NonFiniteLoss
 from advnas.space import SearchSpace, Trace
 
 
@@ -62,6 +62,18 @@ class Parent:
             )
         return loss
 
+    def passes(self, loss_of: LossOf) -> Iterator[tuple[Tensor, bool]]:
+        """Compute the loss in the parts it has; yield each part's share of it, and whether another part follows.
+
+        Whoever takes the backward pass of a part before asking for the next never keeps more than one graph.
+        """
+        if not isinstance(loss_of, Accumulated):
+            yield self.loss(loss_of), False
+            return
+        count = len(loss_of.parts)
+        for number, part in enumerate(loss_of.parts, start=1):
+            yield self.loss(part) / count, number < count
+
     @contextmanager
     def located(self, step: str, draw: Draw) -> Iterator[None]:
         """Say of every error inside in which step it happened, and what ran."""
@@ -79,11 +91,26 @@ class Parent:
         return f"{step} {taken + 1}, running {what}"
 
 
-def gradients(loss: Tensor, inputs: Sequence[Tensor]) -> list[Tensor | None]:
-    """Compute d loss / d inputs; None for what the drawn path does not touch. A path of zeros may touch nothing."""
+def gradients(loss: Tensor, inputs: Sequence[Tensor], *, again: bool = False) -> list[Tensor | None]:
+    """Compute d loss / d inputs; None for what the drawn path does not touch. A path of zeros may touch nothing.
+
+    again: whether the graph between the inputs and the network, such as that of the gates, is needed once more.
+    """
     if not loss.requires_grad:
         return [None] * len(inputs)
-    return list(torch.autograd.grad(loss, inputs, allow_unused=True))
+    return list(torch.autograd.grad(loss, inputs, allow_unused=True, retain_graph=again))
+
+
+def loss_and_slope(passes: Iterable[tuple[Tensor, bool]], draw: Draw) -> tuple[Tensor, Tensor | None]:
+    """Sum the losses of several passes, and d loss / d weights of the draw that ran in them."""
+    total, slope = None, None
+    for loss, follows in passes:
+        part = gradients(loss, [draw.weights], again=follows)[0]
+        if part is not None:
+            slope = part if slope is None else slope + part
+        total = loss.detach() if total is None else total + loss.detach()
+    assert total is not None
+    return total, gate_slope(slope, draw)
 
 
 def gate_slope(gradient: Tensor | None, draw: Draw) -> Tensor | None:

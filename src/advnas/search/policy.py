@@ -64,7 +64,7 @@ class Policy:
         self.strategy, self.clip = strategy, clip
         self.theta = Theta(sizes, batch=batch)
         self.optimizer = optimizer(self.theta.parameters)
-        self._rates = Rates(self.optimizer, annealing)
+        self.rates = Rates(self.optimizer, annealing)
         self._generator = generator
         self._leaf = self.theta.logits()
         self.state: State = strategy.init(self._leaf.detach(), zeros, generator)
@@ -99,7 +99,7 @@ class Policy:
         Raises:
             NonFinite: the loss or the gradient is not finite; nothing is changed.
         """
-        self._rates.anneal(progress)
+        self.rates.anneal(progress)
         with torch.no_grad():
             gradient, state = self.strategy.gradient(feedback, draw, self._leaf, self.state)
         found = self._exchange(feedback, draw, gradient, state)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -16,16 +16,17 @@ from advnas.parallel.group import Group
 from advnas.parallel.reductions import average_feedback
 from advnas.randomness import generator
 from advnas.records.restoring import check_form
-from advnas.search.data import Replayed
-from advnas.search.loop import Recorder, SearchRun, run_search
-from advnas.search.parent import Parent, gate_slope, gradients
+from advnas.search.loop import SearchRun
+from advnas.search.parent import Parent, gate_slope, loss_and_slope
 from advnas.search.plan import Plan, measure
 from advnas.search.policy import Policy, Update, report
-from advnas.search.schedule import Length, Progress, batches_in, cosine, turn
+from advnas.search.progress import describe, describe_html
+from advnas.search.running import RunOptions, carry_out
+from advnas.search.schedule import Progress, cosine, turn
 from advnas.search.second_order import Further
 from advnas.search.shared_weights import SharedWeights
 from advnas.search.step import Draws, LossOf, OptimizerOf, ProcessBest, Step, check_finite
-from advnas.search.swaps import warn_of
+from advnas.search.verdict import Verdict, verdict_of
 from advnas.space import Trace
 from advnas.stores import Store, make_store
 from advnas.strategies import Feedback, Phase, Strategy
@@ -85,7 +86,7 @@ class Search:
         self.schedule, self.seed = schedule, check_count("seed", seed, least=0)
         self.weight_optimizer, self.weight_clip, self.annealing = weight_optimizer, weight_clip, annealing
         self.progress = Progress()
-        self.set_length(steps, warmup)
+        self.progress.set_length(steps, warmup)
         self.parent = Parent(model, self.seed, self.progress)
         self.model, self.space = model, self.parent.space
         store = make_store(weights, memory_budget)
@@ -102,6 +103,7 @@ class Search:
             clip=architecture_clip,
         )
         self.theta = self.policy.theta
+        self.latest_run: SearchRun | None = None
         self.join(Group() if group is None else group, draws)
 
     def join(self, group: Group, draws: Draws = "shared") -> None:
@@ -187,7 +189,7 @@ class Search:
         draw = self.policy.draw(phase, self.progress.of_theta).detached()  # 3    a ~ p_theta
         with self.parent.located("weight step", draw), self.weights.training(draw) as path:
             with self.parent.running(draw):  #                                    every Choice follows the draw
-                loss = path.backward(self.parent.loss(loss_of))  # 4    delta_w: mean over ranks, finite, clipped
+                loss = path.backward(self.parent.passes(loss_of))  # 4    delta_w: mean over ranks, finite, clipped
             path.step(self.progress.of_weights)  # 5    w <- SGD
         self.progress.weight_steps += 1
         name = "warmup" if phase is Phase.WARMUP else "weights"
@@ -207,9 +209,8 @@ class Search:
         with self.parent.located("architecture step", draw), self.weights.loaded(draw):
             gated = draw.weights.requires_grad
             with self.parent.running(draw) as trace, self.weights.frozen(draw), torch.set_grad_enabled(gated):
-                loss = self.parent.loss(loss_of)
-                slope = gate_slope(gradients(loss, [draw.weights])[0], draw)  # 8    -A_i; gates only
-            feedback = self._feedback(draw, loss, slope, trace, (loss_of, training_loss_of))
+                loss, slope = loss_and_slope(self.parent.passes(loss_of), draw)  # 8    -A_i; gates only
+            feedback = _feedback(self, draw, loss, slope, trace, (loss_of, training_loss_of))
             update = self.policy.learn(feedback, draw, self.progress.of_theta)  # 9-10    theta <- Adam
         self.progress.architecture_steps += 1
         return report(self, "architecture", draw, update, feedback)
@@ -221,29 +222,13 @@ class Search:
         gates = gated.weights
         with self.parent.located("joint step", draw), self.weights.training(draw) as path:
             with self.parent.running(gated) as trace:
-                loss = path.backward(self.parent.loss(loss_of), [gates] if gates.requires_grad else [])
-            feedback = self._feedback(draw, loss, gate_slope(gates.grad, draw), trace, (loss_of, loss_of))
+                loss = path.backward(self.parent.passes(loss_of), [gates] if gates.requires_grad else [])
+            feedback = _feedback(self, draw, loss, gate_slope(gates.grad, draw), trace, (loss_of, loss_of))
             update = self.policy.learn(feedback, draw, self.progress.of_theta)
             self.progress.architecture_steps += 1
             path.step(self.progress.of_weights)
         self.progress.weight_steps += 1
         return report(self, "architecture", draw, update, feedback)
-
-    def _feedback(
-        self,
-        draw: Draw,
-        loss: Tensor,
-        slope: Tensor | None,
-        trace: Trace,
-        losses: tuple[LossOf, LossOf | None],
-    ) -> Feedback:
-        """Put together what came back, as means over the processes where all have one draw."""
-        loss, reached = loss.detach().to(draw.weights.device), trace.reached
-        if not self.policy.has_own_draws:
-            loss, slope, reached = average_feedback(self.group, loss, slope, reached)
-            check_finite("The loss is", loss.item())
-        further = Further(self.parent, self.weights, self.policy, draw, *losses)
-        return Feedback(loss, slope, reached, further.probe, further.unrolled)
 
     def turn(self, training_loss_of: LossOf, validation_loss_of: Callable[[], LossOf]) -> list[Step]:
         """Take one turn of Algorithm 1's loop: which steps depends on the warm-up and the schedule.
@@ -262,12 +247,13 @@ class Search:
         warmup: int = 0,
         folder: Path | str | None = None,
         resume: bool = False,
-        on_step: Callable[[Step], object] | None = None,
+        **options: Unpack[RunOptions],
     ) -> Architecture:
         """Search for `epochs` passes over the training data, in the first `warmup` of them with theta fixed.
 
         In a group of N processes each takes every N-th minibatch, so that a pass has an N-th of the steps; rank 0
-        writes the folder, which all must be able to read.
+        writes the folder, which all must be able to read. Where the answer is undecided at the end,
+        `UndecidedWarning` says what to change.
 
         Args:
             task: data and loss.
@@ -278,36 +264,32 @@ class Search:
                 and SIGTERM let the step finish, save, and raise `SearchStopped`.
             resume: go on from the last checkpoint in the folder, bit for bit, or start if there is none; see
                 `Replay` for what the data must be like. Where all are damaged, or of another search, ValueError
-                says so, and search and folder are as they were.
+                says so, and search and folder are as they were. A search that is over goes on if `epochs` is
+                larger than before; from its next step on, rates and temperatures are those of the longer search.
             on_step: called with every step, before the next is taken.
+            callbacks: objects of subclasses of `Callback`. `StopSearch` raised in one ends the search in order.
+            progress: whether progress is shown on standard error or in the notebook; it is by default.
+            device: where the model and the minibatches are taken, such as "cuda"; as they are by default.
+            accumulate: how many minibatches make up a step, with the memory of one; 1 by default.
+            time_limit: stop in order after so many seconds of this call.
+            patience: stop in order when the answer has been decided for so many epochs in a row; see `Patience`.
 
         Returns:
             The most likely architecture.
         """
-        if self.weight_steps:
-            raise ValueError(
-                f"This search has already taken {self.weight_steps} weight steps, and its schedules are over or "
-                "under way. Make a new Search, or take further steps with weight_step and architecture_step."
-            )
-        length = Length(batches_in(task.training, processes=self.group.size), epochs, warmup)
-        run = SearchRun(self, Replayed.of(task, self.seed, (self.group.rank, self.group.size)), length, warn_of)
-        if folder is None:
-            run_search(run, on_step=on_step)
-            return self.argmax()
-        advice = f"Go on with run(..., folder={str(folder)!r}, resume=True)."
-        with Recorder(
-            Path(folder), run, asked=run.asked(), resume=resume, group=self.group, advice=advice
-        ) as recorder:
-            run_search(run, recorder=recorder, on_step=on_step)
-            recorder.finish(run.result(), keep_checkpoints=True)
+        carry_out(self, task, epochs, warmup, None if folder is None else Path(folder), resume, options)
         return self.argmax()
 
-    def set_length(self, steps: int | None, warmup: int = 0) -> None:
-        """Say how many weight steps there will be, and in how many of the first ones theta stays fixed."""
-        check_count("warmup", warmup, least=0)
-        if steps is not None and check_count("steps", steps) <= warmup:
-            raise ValueError(f"warmup must leave steps for theta: it is {warmup} of {steps}.")
-        self.progress.steps, self.progress.warmup = steps, warmup
+    def verdict(self) -> Verdict:
+        """Say in words whether the answer is decided, as far as the search itself can tell."""
+        return verdict_of(self)
+
+    def report(self, folder: Path | str) -> Path:
+        """Write the report of the latest `run` into a folder, its own or another; return the page."""
+        import advnas  # the front door of the package: reports know searches, and not the other way round
+
+        page: Path = advnas.report(self, folder)
+        return page
 
     def plan(self, loss_of: LossOf) -> Plan:
         """Tell what the search will need: memory of a step and seconds of a pass, measured; nothing is changed."""
@@ -367,3 +349,23 @@ class Search:
         """
         self.weights.load(weights, folder)
         self.progress.weight_steps = weights["steps"]
+
+    __repr__ = describe
+    _repr_html_ = describe_html
+
+
+def _feedback(
+    search: Search,
+    draw: Draw,
+    loss: Tensor,
+    slope: Tensor | None,
+    trace: Trace,
+    losses: tuple[LossOf, LossOf | None],
+) -> Feedback:
+    """Put together what came back, as means over the processes where all have one draw."""
+    loss, reached = loss.detach().to(draw.weights.device), trace.reached
+    if not search.policy.has_own_draws:
+        loss, slope, reached = average_feedback(search.group, loss, slope, reached)
+        check_finite("The loss is", loss.item())
+    further = Further(search.parent, search.weights, search.policy, draw, *losses)
+    return Feedback(loss, slope, reached, further.probe, further.unrolled)

@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -56,6 +56,7 @@ class SharedWeights:
         self._is_one_group = everything and len(self.optimizer.param_groups) == 1
         self._rates = Rates(self.optimizer, annealing)
         self.group = Group()
+        self.gradient_norm = 0.0  # of the latest step, before clipping
 
     def loaded(self, draw: Draw) -> AbstractContextManager[None]:
         """While this is open, the candidates of a draw are at hand, to be read."""
@@ -192,11 +193,11 @@ class DrawnPath:
     def __init__(self, weights: SharedWeights, parameters: list[nn.Parameter], norms: list[_NormBase]) -> None:
         self._weights, self.parameters, self.norms = weights, parameters, norms
 
-    def backward(self, loss: Tensor, gates: Sequence[Tensor] = ()) -> Tensor:
+    def backward(self, passes: Iterable[tuple[Tensor, bool]], gates: Sequence[Tensor] = ()) -> Tensor:
         """Put d loss / d parameters into their .grad: means over the processes, finite and clipped.
 
         Args:
-            loss: of the draw.
+            passes: the shares of the draw's loss; see `Parent.passes`.
             gates: further leaves whose gradient is wanted.
 
         Returns:
@@ -206,12 +207,17 @@ class DrawnPath:
             NonFinite: the loss or the norm of the gradient is not finite, in any process.
         """
         inputs = [*gates, *self.parameters]
-        if loss.requires_grad and inputs:
-            torch.autograd.backward(loss, inputs=inputs)
-        mean = average_weights(self._weights.group, loss, self.parameters, self.norms)
+        total: Tensor | None = None
+        for loss, follows in passes:
+            if loss.requires_grad and inputs:
+                torch.autograd.backward(loss, inputs=inputs, retain_graph=follows)
+            total = loss.detach() if total is None else total + loss.detach()
+        assert total is not None
+        mean = average_weights(self._weights.group, total, self.parameters, self.norms)
         check_finite("The loss is", mean.item())  # after averaging, so that all ranks stop or none
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self._weights.clip or math.inf)
         check_finite("The gradient of the weights has norm", norm.item())
+        self._weights.gradient_norm = norm.item()
         return mean
 
     def step(self, progress: float | None) -> None:

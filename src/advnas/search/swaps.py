@@ -22,7 +22,7 @@ from advnas.architecture import Draw
 from advnas.distribution import Distribution
 from advnas.randomness import generator
 from advnas.records.restoring import check_form
-from advnas.search.parent import gate_slope, gradients
+from advnas.search.parent import loss_and_slope
 from advnas.search.schedule import Length
 from advnas.search.second_order import Further
 from advnas.search.step import LossOf, NonFiniteLoss
@@ -309,8 +309,7 @@ class _Square:
         try:
             with search.parent.located("swap before architecture step", draw), search.weights.loaded(draw):
                 with search.parent.running(draw) as trace, search.weights.frozen(draw), torch.enable_grad():
-                    loss = search.parent.loss(loss_of)
-                    slope = gate_slope(gradients(loss, [draw.weights])[0], draw)
+                    loss, slope = loss_and_slope(search.parent.passes(loss_of), draw)
                 further = Further(search.parent, search.weights, search.policy, draw, loss_of, None)
                 value = loss.detach().to(draw.weights.device)
                 feedback = Feedback(value, slope, trace.reached, further.probe, further.unrolled)
