@@ -11,7 +11,19 @@ import advnas
 
 SOURCE = Path(advnas.__file__).parent
 MODULES = sorted(SOURCE.rglob("*.py"))
-NOUNS = ("randomness", "arguments", "notebook", "architecture", "gates", "choice", "distribution", "space", "task")
+NOUNS = (
+    "randomness",
+    "arguments",
+    "notebook",
+    "architecture",
+    "gates",
+    "choice",
+    "distribution",
+    "fresh",
+    "ownership",
+    "space",
+    "task",
+)
 SIDE_ROOMS = ("records", "parallel", "stores", "spaces", "tasks", "tables")  # they know only nouns, and each other
 SIDE_BY_SIDE = {
     "parallel": {"records"},

@@ -16,6 +16,7 @@ from advnas.notebook import table
 from advnas.randomness import seed_of, seeded
 from advnas.records.restoring import check_form, check_optimizer, load_optimizer, rolled_back_on_failure
 from advnas.search import PAPER_WEIGHTS, NonFiniteLoss, OptimizerOf, Recorder, advance, cosine
+from advnas.search.precision import Precision
 from advnas.search.schedule import Rates
 from advnas.task import Task, mean_over
 
@@ -54,13 +55,14 @@ class Recipe:
 
     optimizer: called with all parameters. annealing: maps progress in [0, 1] to a factor on the learning rates.
     clip: largest norm of the gradient, or None. score: of the model after an epoch, the lower the better; the mean
-    loss on the task's validation data by default.
+    loss on the task's validation data by default. precision: "float32", "bf16" or "fp16", as of a search.
     """
 
     optimizer: OptimizerOf = PAPER_WEIGHTS
     annealing: Callable[[float], float] = cosine
     clip: float | None = 1.0
     score: Score | None = None
+    precision: str = "float32"
 
 
 def retrain(
@@ -107,6 +109,7 @@ class _Training:
         self._epochs, self._seed = epochs, seed
         self._optimizer = recipe.optimizer(list(model.parameters()))
         self._rates = Rates(self._optimizer, recipe.annealing)
+        self._precision = Precision(recipe.precision)
         self._history: list[Epoch] = []
         self._best: dict[str, Any] = copy.deepcopy(model.state_dict())
 
@@ -136,16 +139,26 @@ class _Training:
         self._model.train()
         for number, batch in enumerate(batches):
             self._rates.anneal((self.position + number / len(batches)) / self._epochs)
-            loss = self._task.loss(self._model, batch)
-            self._optimizer.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
-            norm = torch.nn.utils.clip_grad_norm_(parameters, clip)
+            loss, norm = self._backward(batch, parameters, clip)
+            while not norm.isfinite() and self._precision.lower():  # the scaled gradient has overflown
+                loss, norm = self._backward(batch, parameters, clip)
             _check_finite(loss, norm, number)
             self._optimizer.step()
+            self._precision.succeed()
             losses.append(loss.item())
         if not losses:
             raise ValueError("The training data are empty, or an iterator that can be read only once.")
         return sum(losses) / len(losses)
+
+    def _backward(self, batch: Any, parameters: list[nn.Parameter], clip: float) -> tuple[Tensor, Tensor]:
+        """Put the clipped gradient on a minibatch into place; the loss, and the norm before clipping."""
+        device = parameters[0].device if parameters else torch.device("cpu")
+        with self._precision.computing(device):
+            loss = self._task.loss(self._model, batch)
+        self._optimizer.zero_grad(set_to_none=True)
+        self._precision.scaled(loss).backward()  # type: ignore[no-untyped-call]
+        self._precision.unscale(parameters)
+        return loss, torch.nn.utils.clip_grad_norm_(parameters, clip)
 
     @property
     def _best_epoch(self) -> Epoch:
@@ -162,11 +175,13 @@ class _Training:
             "history": [asdict(epoch) for epoch in self._history],
             "epochs": self.position,
             "best": self._best,
+            "precision": self._precision.state(),
         }
 
     def restore(self, state: dict[str, Any], folder: Path) -> None:
         """Load a state completely, or raise ValueError and change nothing."""
         now = self.state(folder) | {"optimizer": {}, "history": [asdict(Epoch(1, 0.0, 0.0))]}
+        del now["precision"]  # version 0.1 had none
         check_form(state, [now, {**now, "history": []}], "it")
         check_optimizer(self._optimizer, state["optimizer"], "optimizer")
         numbers = [line["number"] for line in state["history"]]
@@ -181,6 +196,7 @@ class _Training:
         load_optimizer(self._optimizer, state["optimizer"])
         self._history = [Epoch(**line) for line in state["history"]]
         self._best = copy.deepcopy(state["best"])
+        self._precision.restore(state.get("precision", {}))
 
     def result(self) -> Retrained:
         """The module with its best weights."""

@@ -5,7 +5,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,9 +15,10 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from advnas.architecture import Architecture, Draw
 from advnas.choice import Choice, Zero
+from advnas.fresh import moments, reset
 from advnas.gates import ActiveCandidate, Lend, Node, Rival, Route, at_hand
 from advnas.notebook import table
-from advnas.randomness import seeded
+from advnas.ownership import Ownership, find_owners
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class SearchSpace:
             )
         self.decisions = tuple(_tie(name, choices) for name, choices in groups.items())
         self.sizes = tuple(len(decision.operations) for decision in self.decisions)
-        self.shared, self.owned = _owners(model, self.decisions)
+        self.shared, self.owned = find_owners(model, (decision.choices for decision in self.decisions))
         owners = (self.shared, *self.owned.values())
         everywhere = [id(weight) for ownership in owners for weight in ownership.weights]
         self._overlaps = len(everywhere) > len(set(everywhere))  # some weights are used in several places
@@ -69,6 +70,8 @@ class SearchSpace:
             for choice in decision.choices:
                 choice.slot = decision.choices[0].slot
                 choice.prepare()
+        known = {id(weight): moments(weight) for weight in model.parameters()}
+        self._initial = {key: value for key, value in known.items() if value is not None}
         self._bare = {place: (ActiveCandidate(place[1], None, 1.0),) for place in self.owned}
         self._slots = [decision.choices[0].slot for decision in self.decisions]
         self._nodes = _find_nodes(self.decisions)
@@ -248,7 +251,7 @@ class SearchSpace:
             return []
         return [norm for holding in self._ownerships(draw) for norm in holding.norms if norm.track_running_stats]
 
-    def _ownerships(self, draw: Draw) -> list["Ownership"]:
+    def _ownerships(self, draw: Draw) -> list[Ownership]:
         return [self.shared, *(self.owned[place] for place in draw.path)]
 
     def mismatch(self, attempt: Callable[[], object]) -> str | None:
@@ -273,13 +276,26 @@ class SearchSpace:
         )
         return next((report for report in reports if report is not None), None)
 
-    def derive(self, architecture: Mapping[str, str], *, fresh: int | None = None) -> nn.Module:
+    def derive(
+        self, architecture: Mapping[str, str], *, fresh: int | Callable[[], nn.Module] | None = None
+    ) -> nn.Module:
         """A plain module: a copy of the model in which every Choice is replaced by the chosen candidate.
 
-        Candidates that were not chosen are never copied. The weights are inherited, or, with `fresh=SEED`,
-        made anew by every module's own `reset_parameters`.
+        Candidates that were not chosen are never copied.
+
+        Args:
+            architecture: the operation at every decision.
+            fresh: what the weights are: inherited by default; with a function that makes the model, those of a new
+                model, as its own constructor initialises them; with a seed, made by every layer's own
+                `reset_parameters`.
+
+        Raises:
+            ValueError: the function makes another space.
+            TypeError: a layer does not know `reset_parameters`.
         """
         self._check(architecture)
+        if callable(fresh):
+            return self._made_by(fresh).derive(architecture)
         operation = {choice: architecture[d.name] for d in self.decisions for choice in d.choices}
         memo: dict[int, object] = {}
 
@@ -296,8 +312,21 @@ class SearchSpace:
         settle(self.model)
         plain = copy.deepcopy(self.model, memo)
         if fresh is not None:
-            _reset(plain, fresh)
+            copies = ((memo.get(key), known) for key, known in self._initial.items())
+            reset(plain, fresh, {id(weight): known for weight, known in copies if weight is not None})
         return plain
+
+    def _made_by(self, make: Callable[[], nn.Module]) -> "SearchSpace":
+        """The same space with a new model."""
+        made = make()
+        if not isinstance(made, nn.Module) or made is self.model:
+            what = "the searched model itself" if made is self.model else f"a {type(made).__name__}"
+            raise ValueError(f"fresh must make a new model with the same Choices, and returned {what}.")
+        other = SearchSpace(made)
+        ours, theirs = ({d.name: d.operations for d in space.decisions} for space in (self, other))
+        if ours != theirs:
+            raise ValueError(f"fresh made a model with other decisions: {theirs} instead of {ours}.")
+        return other
 
     def _check(self, architecture: Mapping[str, str]) -> None:
         for decision in self.decisions:
@@ -340,51 +369,3 @@ def _find_nodes(decisions: tuple[Decision, ...]) -> list[Node]:
             readers.setdefault(edge[0], []).append(row)
             makers.setdefault(edge[1], []).append(row)
     return [Node(tuple(makers[node]), tuple(readers[node])) for node in makers if node in readers]
-
-
-@dataclass(frozen=True)
-class Ownership:
-    """What belongs to one candidate of a decision, or to none: weights, and normalisation layers."""
-
-    weights: list[nn.Parameter] = field(default_factory=list)
-    norms: list[_NormBase] = field(default_factory=list)
-
-
-def _owners(
-    model: nn.Module, decisions: tuple[Decision, ...]
-) -> tuple[Ownership, dict[tuple[int, ...], Ownership]]:
-    """Sort the layers: shared ones, and those of each (decision, candidate).
-
-    What lies in a choice inside a candidate belongs to the inner choice alone.
-    """
-    row_of = {choice: row for row, decision in enumerate(decisions) for choice in decision.choices}
-    shared = Ownership()
-    owned: dict[tuple[int, ...], Ownership] = {}
-
-    def visit(module: nn.Module, owner: Ownership) -> None:
-        owner.weights.extend(module.parameters(recurse=False))
-        if isinstance(module, _NormBase):
-            owner.norms.append(module)
-        if isinstance(module, Choice):
-            for column, candidate in enumerate(module.candidates):
-                visit(candidate, owned.setdefault((row_of[module], column), Ownership()))
-        else:
-            for child in module.children():
-                visit(child, owner)
-
-    visit(model, shared)
-    return shared, owned
-
-
-def _reset(module: nn.Module, seed: int) -> None:
-    """Initialise all weights from a seed, leaving the global random state as it was."""
-    with seeded(seed, *{weight.device for weight in module.parameters()}):
-        for path, part in module.named_modules():
-            reset = getattr(part, "reset_parameters", None)
-            if callable(reset):
-                reset()
-            elif next(part.parameters(recurse=False), None) is not None:
-                raise TypeError(
-                    f"Cannot make fresh weights for {path!r}: {type(part).__name__} holds parameters but has no "
-                    "reset_parameters(). Add that method, or derive with inherited weights."
-                )

@@ -1,5 +1,6 @@
 """Search: Algorithm 1, and the loop around it."""
 
+from advnas.search.averaging import Ema
 from advnas.search.callbacks import Callback, Patience, RunView, StepScheduler, StopSearch, TimeLimit
 from advnas.search.data import Minibatches, Replay, Replayed, TwoStreams
 from advnas.search.loop import Recorder, SearchRun, advance, run_search
@@ -28,6 +29,7 @@ __all__ = [
     "CreditCheck",
     "CreditWarning",
     "Draws",
+    "Ema",
     "Length",
     "LossOf",
     "Minibatches",

@@ -160,8 +160,8 @@ class SearchRun:
         extends = _length_of_finished(state["search"], before)
         longer = extends is not None and self.length.turns > extends
         changed = [
-            f"{key} is {now[key]} now and was {before.get(key)}"
-            for key in now
+            f"{key} is {now.get(key)} now and was {before.get(key)}"
+            for key in {**before, **now}
             if _differ(key, now, before) and not (longer and key == "steps")
         ]
         if changed:
@@ -185,7 +185,7 @@ def _length_of_finished(search: Mapping[str, Any], settings: Mapping[str, Any]) 
 
 
 def _differ(key: str, now: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
-    return repr(now[key]) != repr(before.get(key))
+    return repr(now.get(key)) != repr(before.get(key))
 
 
 class Recorder:

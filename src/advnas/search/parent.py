@@ -1,6 +1,6 @@
 """Parent: the weight-sharing network, run one draw at a time."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from advnas.architecture import Draw
 from advnas.gates import Lend, at_hand
 from advnas.randomness import seed_of, seeded
+from advnas.search.precision import Precision
 from advnas.search.schedule import Progress
 from advnas.search.step import UNTOUCHED, Accumulated, LossOf, NonFinite, NonFiniteLoss
 from advnas.space import SearchSpace, Trace
@@ -25,6 +26,7 @@ class Parent:
     def __init__(self, model: nn.Module, seed: int, progress: Progress) -> None:
         self.model, self.space = model, SearchSpace(model)
         self.rank = 0
+        self.precision = Precision()
         self.lend: Lend = at_hand
         self._seed, self._progress = seed, progress
 
@@ -49,7 +51,8 @@ class Parent:
             ValueError: it is not a scalar tensor, or candidates of one choice disagree about their output shape.
         """
         try:
-            loss = loss_of(self.model)
+            with self.precision.computing(self.space.device):
+                loss = loss_of(self.model)
         except (RuntimeError, ValueError, IndexError) as error:
             mismatch = self.space.mismatch(partial(loss_of, self.model))
             if mismatch is not None:
@@ -60,7 +63,7 @@ class Parent:
                 f"The loss must be a tensor with one number, got {getattr(loss, 'shape', type(loss).__name__)}. "
                 "Return for example F.cross_entropy(model(x), y), or take .mean()."
             )
-        return loss
+        return loss if loss.dtype.itemsize > 2 else loss.float()  # autocast may leave it in half precision
 
     def passes(self, loss_of: LossOf) -> Iterator[tuple[Tensor, bool]]:
         """Compute the loss in the parts it has; yield each part's share of it, and whether another part follows.
@@ -91,21 +94,27 @@ class Parent:
         return f"{step} {taken + 1}, running {what}"
 
 
-def gradients(loss: Tensor, inputs: Sequence[Tensor], *, again: bool = False) -> list[Tensor | None]:
+def gradients(
+    loss: Tensor, inputs: Sequence[Tensor], *, scale: float = 1.0, again: bool = False
+) -> list[Tensor | None]:
     """Compute d loss / d inputs; None for what the drawn path does not touch. A path of zeros may touch nothing.
 
+    scale: of the loss on its way back; see `Precision`.
     again: whether the graph between the inputs and the network, such as that of the gates, is needed once more.
     """
     if not loss.requires_grad:
         return [None] * len(inputs)
+    if scale != 1.0:
+        found = torch.autograd.grad(loss * scale, inputs, allow_unused=True, retain_graph=again)
+        return [None if slope is None else slope / scale for slope in found]
     return list(torch.autograd.grad(loss, inputs, allow_unused=True, retain_graph=again))
 
 
-def loss_and_slope(passes: Iterable[tuple[Tensor, bool]], draw: Draw) -> tuple[Tensor, Tensor | None]:
-    """Sum the losses of several passes, and d loss / d weights of the draw that ran in them."""
+def loss_and_slope(parent: Parent, loss_of: LossOf, draw: Draw) -> tuple[Tensor, Tensor | None]:
+    """Compute the loss of the draw that is running, and its d loss / d weights, part by part."""
     total, slope = None, None
-    for loss, follows in passes:
-        part = gradients(loss, [draw.weights], again=follows)[0]
+    for loss, follows in parent.passes(loss_of):
+        part = gradients(loss, [draw.weights], scale=parent.precision.scale, again=follows)[0]
         if part is not None:
             slope = part if slope is None else slope + part
         total = loss.detach() if total is None else total + loss.detach()

@@ -65,7 +65,7 @@ class Policy:
         self.theta = Theta(sizes, batch=batch)
         self.optimizer = optimizer(self.theta.parameters)
         self.rates = Rates(self.optimizer, annealing)
-        self._generator = generator
+        self.generator = generator
         self._leaf = self.theta.logits()
         self.state: State = strategy.init(self._leaf.detach(), zeros, generator)
         self.best = torch.zeros_like(self._leaf, requires_grad=False)
@@ -91,7 +91,7 @@ class Policy:
             generator: instead of the policy's own.
         """
         self._leaf = self.theta.logits()
-        return self.strategy.draw(self._leaf, self.state, phase, progress, generator or self._generator)
+        return self.strategy.draw(self._leaf, self.state, phase, progress, generator or self.generator)
 
     def learn(self, feedback: Feedback, draw: Draw, progress: float | None) -> Update:
         """Algorithm 1, lines 9-10: take one step of theta from what came back of the latest draw.
@@ -154,7 +154,7 @@ class Policy:
             "theta": [parameter.detach() for parameter in self.theta.parameters],
             "optimizer": self.optimizer.state_dict(),
             "strategy": self.state,
-            "generator": self._generator.get_state(),
+            "generator": self.generator.get_state(),
             "best": self.best,
             "best_loss": self.best_loss,
         }
@@ -182,7 +182,7 @@ class Policy:
             parameter.data.copy_(value)
         load_optimizer(self.optimizer, saved["optimizer"])
         self.state = copy.deepcopy(dict(saved["strategy"]))
-        self._generator.set_state(saved["generator"])
+        self.generator.set_state(saved["generator"])
         self.best, self.best_loss = saved["best"].clone(), saved["best_loss"].clone()
 
     def _next_state(self) -> State:

@@ -35,7 +35,12 @@ class Rates:
         self.initial = [group["lr"] for group in optimizer.param_groups]
 
     def anneal(self, progress: float | None) -> None:
-        """Set the rates for a share of the search; None, where its length is not known, leaves them initial."""
+        """Set the rates for a share of the search; None, where its length is not known, leaves them initial.
+
+        A scheduler of torch leaves `initial_lr` in the groups of its optimiser; then the rates are the scheduler's.
+        """
+        if any("initial_lr" in group for group in self._optimizer.param_groups):
+            return
         factor = 1.0 if progress is None else float(self._annealing(progress))
         for group, rate in zip(self._optimizer.param_groups, self.initial, strict=True):
             group["lr"] = rate * factor

@@ -7,6 +7,7 @@ from typing import Any, Literal, Unpack
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from advnas import strategies
 from advnas.architecture import Architecture, Draw
@@ -16,10 +17,13 @@ from advnas.parallel.group import Group
 from advnas.parallel.reductions import average_feedback
 from advnas.randomness import generator
 from advnas.records.restoring import check_form
+from advnas.search.compiled import warn_if_compiled
 from advnas.search.loop import SearchRun
+from advnas.search.optimizers import factory_of
 from advnas.search.parent import Parent, gate_slope, loss_and_slope
 from advnas.search.plan import Plan, measure
 from advnas.search.policy import Policy, Update, report
+from advnas.search.precision import repeated_on_overflow, set_precision
 from advnas.search.progress import describe, describe_html
 from advnas.search.running import RunOptions, carry_out
 from advnas.search.schedule import Progress, cosine, turn
@@ -49,12 +53,17 @@ class Search:
             Needed by learning rate schedules and temperatures; `run` fills them in.
         schedule: "alternate" takes a weight step on training data and an architecture step on validation data in
             turn (Algorithm 1); "joint" gets both gradients from one pass over one training minibatch.
-        weight_optimizer, architecture_optimizer: called with the parameters; the defaults are the paper's.
+        weight_optimizer: called with the parameters, or a ready optimiser of them; the paper's SGD by default. The
+            attribute `weight_optimizer` is the optimiser itself. A scheduler of torch that is attached to it takes
+            over its rates.
+        architecture_optimizer: called with theta's parameters; the paper's Adam by default.
         annealing: maps progress in [0, 1] to a factor on both learning rates.
         weight_clip, architecture_clip: largest gradient norm, or None.
         weights: where the candidates that are not drawn live: "resident", "host", "disk" or a store of
             `advnas.stores`. It makes no difference to the results.
         memory_budget: with "disk", how much of the candidates may be in memory at a time, such as "2GB".
+        precision: "float32", "bf16" or "fp16", of the operations that can do with less; see
+            `advnas.search.precision`.
         seed: of everything random here. Each step also seeds torch's global generator for the time of its own
             forward pass (dropout and the like) and restores it, so a step's randomness depends on nothing else.
         group, draws: for a search by several processes; see `join`.
@@ -68,13 +77,14 @@ class Search:
         steps: int | None = None,
         warmup: int = 0,
         schedule: Literal["alternate", "joint"] = "alternate",
-        weight_optimizer: OptimizerOf = PAPER_WEIGHTS,
+        weight_optimizer: OptimizerOf | Optimizer = PAPER_WEIGHTS,
         architecture_optimizer: OptimizerOf = PAPER_THETA,
         annealing: Callable[[float], float] = cosine,
         weight_clip: float | None = 1.0,
         architecture_clip: float | None = 1.0,
         weights: str | Store = "resident",
         memory_budget: int | str | None = None,
+        precision: str = "float32",
         seed: int = 0,
         group: Group | None = None,
         draws: Draws = "shared",
@@ -84,13 +94,17 @@ class Search:
         if isinstance(strategy, type):
             raise TypeError(f"A strategy must be an object, got a class. Write {strategy.__name__}().")
         self.schedule, self.seed = schedule, check_count("seed", seed, least=0)
-        self.weight_optimizer, self.weight_clip, self.annealing = weight_optimizer, weight_clip, annealing
+        warn_if_compiled(model)
+        self.weight_clip, self.annealing = weight_clip, annealing
+        self.make_weight_optimizer = factory_of(weight_optimizer)
         self.progress = Progress()
         self.progress.set_length(steps, warmup)
         self.parent = Parent(model, self.seed, self.progress)
         self.model, self.space = model, self.parent.space
         store = make_store(weights, memory_budget)
         self.weights = SharedWeights(self.space, weight_optimizer, annealing, weight_clip, store)
+        self.weight_optimizer = self.weights.optimizer
+        set_precision(self, precision)
         self.parent.lend = store.lent
         self.strategy = strategies.get(strategy) if isinstance(strategy, str) else strategy
         self.policy = Policy(
@@ -178,11 +192,14 @@ class Search:
         """Return the most likely architecture."""
         return self.space.architecture(self.distribution.mode())
 
-    def derive(self, architecture: Architecture | None = None, *, fresh: int | None = None) -> nn.Module:
+    def derive(
+        self, architecture: Architecture | None = None, *, fresh: int | Callable[[], nn.Module] | None = None
+    ) -> nn.Module:
         """Make a plain module of the given architecture, by default the most likely; see `SearchSpace.derive`."""
         plain = self.space.derive(self.argmax() if architecture is None else architecture, fresh=fresh)
         return plain.to(self.space.device)  # candidates may have been elsewhere
 
+    @repeated_on_overflow
     def weight_step(self, loss_of: LossOf) -> Step:
         """Algorithm 1, lines 2-5: draw an architecture and take one step of its weights."""
         phase = Phase.WARMUP if self.progress.in_warmup else Phase.WEIGHTS
@@ -195,6 +212,7 @@ class Search:
         name = "warmup" if phase is Phase.WARMUP else "weights"
         return report(self, name, draw, Update(loss, None))
 
+    @repeated_on_overflow
     def architecture_step(self, loss_of: LossOf, *, training_loss_of: LossOf | None = None) -> Step:
         """Algorithm 1, lines 6-10: draw an architecture and take one step of theta.
 
@@ -209,12 +227,13 @@ class Search:
         with self.parent.located("architecture step", draw), self.weights.loaded(draw):
             gated = draw.weights.requires_grad
             with self.parent.running(draw) as trace, self.weights.frozen(draw), torch.set_grad_enabled(gated):
-                loss, slope = loss_and_slope(self.parent.passes(loss_of), draw)  # 8    -A_i; gates only
+                loss, slope = loss_and_slope(self.parent, loss_of, draw)  # 8    -A_i; gates only
             feedback = _feedback(self, draw, loss, slope, trace, (loss_of, training_loss_of))
             update = self.policy.learn(feedback, draw, self.progress.of_theta)  # 9-10    theta <- Adam
         self.progress.architecture_steps += 1
         return report(self, "architecture", draw, update, feedback)
 
+    @repeated_on_overflow
     def joint_step(self, loss_of: LossOf) -> Step:
         """Take both steps from one forward and one backward pass: weight gradients and slopes of the gates."""
         draw = self.policy.draw(Phase.ARCHITECTURE, self.progress.of_theta)
@@ -294,10 +313,11 @@ class Search:
     def plan(self, loss_of: LossOf) -> Plan:
         """Tell what the search will need: memory of a step and seconds of a pass, measured; nothing is changed."""
         with self.parent.randomness():
-            return measure(self.space, loss_of, self.weight_optimizer)
+            return measure(self.space, loss_of, self.make_weight_optimizer)
 
     def settings(self) -> dict[str, Any]:
         """Return what must be the same where a search goes on."""
+        precision = self.parent.precision.name
         return {
             "strategy": repr(self.strategy),
             "schedule": self.schedule,
@@ -307,7 +327,7 @@ class Search:
             "steps": self.progress.steps,
             "warmup": self.progress.warmup,
             "decisions": {decision.name: list(decision.operations) for decision in self.space.decisions},
-        }
+        } | ({"precision": precision} if precision != "float32" else {})
 
     def state(self, folder: Path | None = None) -> dict[str, Any]:
         """Return everything that decides how the search goes on, in two parts; see `records.save_state`.
@@ -319,6 +339,7 @@ class Search:
         return {
             "weights": self.weights.save(folder, self.weight_steps),
             "architecture": self.policy.save() | {"steps": self.architecture_steps},
+            "precision": self.parent.precision.state(),
         }
 
     def restore(self, state: Mapping[str, Any], folder: Path | None = None) -> None:
@@ -338,6 +359,7 @@ class Search:
         with self.policy.loading(state["architecture"]):
             self.load_weights(state["weights"], folder)
         self.progress.architecture_steps = steps
+        self.parent.precision.restore(state.get("precision", {}))
 
     def load_weights(self, weights: Mapping[str, Any], folder: Path | None = None) -> None:
         """Take over the weights, their optimiser and their step number: the first part of a search's `state`.

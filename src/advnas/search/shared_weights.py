@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
+from torch.optim import Optimizer
 
 from advnas.architecture import Draw
 from advnas.arguments import check_count
@@ -18,6 +19,8 @@ from advnas.parallel.group import Group
 from advnas.parallel.reductions import average_weights
 from advnas.records.plain import plain
 from advnas.records.restoring import check_form, check_optimizer, load_optimizer, rolled_back_on_failure
+from advnas.search.optimizers import make_optimizer
+from advnas.search.precision import Precision
 from advnas.search.schedule import Annealing, Rates
 from advnas.search.step import OptimizerOf, check_finite
 from advnas.space import SearchSpace
@@ -29,14 +32,19 @@ class SharedWeights:
 
     Args:
         space: of the parent.
-        optimizer: called with all parameters.
+        optimizer: called with all parameters, or an optimiser of them.
         annealing: maps the share of the weight steps already taken to a factor on the learning rates.
         clip: largest norm of a path's gradient; None for any.
         store: where undrawn candidates live.
     """
 
     def __init__(
-        self, space: SearchSpace, optimizer: OptimizerOf, annealing: Annealing, clip: float | None, store: Store
+        self,
+        space: SearchSpace,
+        optimizer: OptimizerOf | Optimizer,
+        annealing: Annealing,
+        clip: float | None,
+        store: Store,
     ) -> None:
         parameters = list(space.model.parameters())
         if not parameters:
@@ -45,7 +53,7 @@ class SharedWeights:
                 "the Choice into a module with some."
             )
         self.space, self.clip, self.store = space, clip, store
-        self.optimizer = optimizer(parameters)
+        self.optimizer = make_optimizer(optimizer, space.model)
         self.store.attach(space, self.optimizer)
         self._groups = {
             id(parameter): number  # hashing a tensor is slow
@@ -56,6 +64,7 @@ class SharedWeights:
         self._is_one_group = everything and len(self.optimizer.param_groups) == 1
         self._rates = Rates(self.optimizer, annealing)
         self.group = Group()
+        self.precision = Precision()
         self.gradient_norm = 0.0  # of the latest step, before clipping
 
     def loaded(self, draw: Draw) -> AbstractContextManager[None]:
@@ -207,12 +216,13 @@ class DrawnPath:
             NonFinite: the loss or the norm of the gradient is not finite, in any process.
         """
         inputs = [*gates, *self.parameters]
-        total: Tensor | None = None
+        precision, total = self._weights.precision, None
         for loss, follows in passes:
             if loss.requires_grad and inputs:
-                torch.autograd.backward(loss, inputs=inputs, retain_graph=follows)
+                torch.autograd.backward(precision.scaled(loss), inputs=inputs, retain_graph=follows)
             total = loss.detach() if total is None else total + loss.detach()
         assert total is not None
+        precision.unscale(inputs)
         mean = average_weights(self._weights.group, total, self.parameters, self.norms)
         check_finite("The loss is", mean.item())  # after averaging, so that all ranks stop or none
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self._weights.clip or math.inf)

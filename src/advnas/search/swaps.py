@@ -309,7 +309,7 @@ class _Square:
         try:
             with search.parent.located("swap before architecture step", draw), search.weights.loaded(draw):
                 with search.parent.running(draw) as trace, search.weights.frozen(draw), torch.enable_grad():
-                    loss, slope = loss_and_slope(search.parent.passes(loss_of), draw)
+                    loss, slope = loss_and_slope(search.parent, loss_of, draw)
                 further = Further(search.parent, search.weights, search.policy, draw, loss_of, None)
                 value = loss.detach().to(draw.weights.device)
                 feedback = Feedback(value, slope, trace.reached, further.probe, further.unrolled)
