@@ -11,6 +11,7 @@ from advnas.randomness import seeded
 
 Moments = tuple[float, float]
 _ERRORS = 4.0  # standard errors beyond which two samples have no common distribution
+_SHARE = 0.2  # of the deviation; less makes no difference to a training
 _SHOWN = 4
 
 
@@ -76,12 +77,12 @@ def _warn_of_changes(module: nn.Module, initial: Mapping[int, Moments]) -> None:
 
 
 def _differ(before: Moments, weight: Tensor) -> bool:
-    """Whether two samples of this size have other means or deviations than chance explains."""
+    """Whether two samples of this size have other means or deviations than chance explains, by far."""
     now = moments(weight)
     assert now is not None
     spread = max(before[1], now[1])
-    error = _ERRORS * spread * math.sqrt(2 / weight.numel()) + 1e-6
-    return abs(before[0] - now[0]) > error or abs(before[1] - now[1]) > error
+    most = spread * max(_SHARE, _ERRORS * math.sqrt(2 / weight.numel())) + 1e-6
+    return abs(before[0] - now[0]) > most or abs(before[1] - now[1]) > most
 
 
 def _named(names: list[str]) -> str:
