@@ -104,6 +104,13 @@ def test_a_seed_that_changes_an_initialisation_warns():
         SearchSpace(plain(std=0.02)).derive({"x": "a"}, fresh=0)
 
 
+def test_a_bias_that_was_a_constant_is_told_from_a_few_random_numbers():
+    model = plain()
+    model[0].bias.data.fill_(math.log(0.01))
+    with pytest.warns(InitializationWarning, match=r"initialises 0\.bias otherwise"):
+        SearchSpace(model).derive({"x": "a"}, fresh=0)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_seed_that_does_what_the_constructor_did_does_not_warn(seed):
     """Warnings are errors here. The weights have been trained since the search was made."""

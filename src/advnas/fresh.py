@@ -12,6 +12,7 @@ from advnas.randomness import seeded
 Moments = tuple[float, float]
 _ERRORS = 4.0  # standard errors beyond which two samples have no common distribution
 _SHARE = 0.2  # of the deviation; less makes no difference to a training
+_FEWEST = 16  # numbers that a deviation is estimated from
 _SHOWN = 4
 
 
@@ -77,12 +78,17 @@ def _warn_of_changes(module: nn.Module, initial: Mapping[int, Moments]) -> None:
 
 
 def _differ(before: Moments, weight: Tensor) -> bool:
-    """Whether two samples of this size have other means or deviations than chance explains, by far."""
+    """Whether two samples of this size have other means or deviations than chance explains, by far.
+
+    A constant is told from a sample however few they are; a single number says nothing.
+    """
     now = moments(weight)
     assert now is not None
-    spread = max(before[1], now[1])
-    most = spread * max(_SHARE, _ERRORS * math.sqrt(2 / weight.numel())) + 1e-6
-    return abs(before[0] - now[0]) > most or abs(before[1] - now[1]) > most
+    spread, count = max(before[1], now[1]), weight.numel()
+    most = spread * max(_SHARE, _ERRORS * math.sqrt(2 / count)) + 1e-6
+    moved = abs(before[0] - now[0]) > most or abs(before[1] - now[1]) > most
+    constant = min(before[1], now[1]) == 0.0
+    return count > 1 and (moved or spread > 0 if constant else moved and count >= _FEWEST)
 
 
 def _named(names: list[str]) -> str:

@@ -165,7 +165,9 @@ def warn_of(check: CreditCheck) -> None:
         warnings.warn(str(check), CreditWarning, stacklevel=_CALLER_OF_RUN)
 
 
-_CALLER_OF_RUN = 7  # frames above `warn_of`: SearchRun's two, the loop's two, Search.run, and there it is
+_CALLER_OF_RUN = (
+    9  # frames above `warn_of`: SearchRun's two, the loop's two, two around it, Search.run, and its caller
+)
 
 
 def plan_squares(search: "Search", length: Length) -> int:
