@@ -28,8 +28,13 @@ docs: install
 test: lint
 	$(BIN)/pytest -m 'not slow' -n logical --maxprocesses 2
 
-test-slow: install
+# The page on common practice runs with the real packages here.
+test-slow: .venv/integrations
 	$(BIN)/pytest -m slow
+
+.venv/integrations: .venv/installed
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[integrations]'
+	touch $@
 
 # `make test` renders the reports too where it finds a Chromium; this installs Debian's first.
 test-browser: install

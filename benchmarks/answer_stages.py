@@ -268,10 +268,10 @@ def advance(search: Search, data: Minibatches, turns: int) -> float:
         int(PASSES_PER_TURN * (turns - first) / cost) if strategies.takes_architecture_steps(search.strategy) else 0
     )
     while search.weight_steps < turns:
-        search.set_length(turns, first)  # what the rate of the weights depends on
+        search.progress.set_length(turns, first)  # what the rate of the weights depends on
         search.weight_step(data.losses(search)[0])
         due = total * (search.weight_steps - first) // (turns - first)
-        search.set_length(first + max(total, 1), first)  # what theta's rate depends on
+        search.progress.set_length(first + max(total, 1), first)  # what theta's rate depends on
         while search.architecture_steps < due:
             search.architecture_step(data.losses(search)[1]())
     return search.architecture_steps * cost

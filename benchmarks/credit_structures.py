@@ -250,7 +250,7 @@ def recurrent_parent(epochs: int, seed: int) -> Parent:
     study = ptb_study.Ptb(replace(ptb_study.PRESETS["laptop"], epochs=2 * epochs), data_folder(None))
     search, data = study.begin("random", seed)
     settings = study.settings
-    search.set_length(study.length.turns, study.length.turns // 2)
+    search.progress.set_length(study.length.turns, study.length.turns // 2)
     text = penn_treebank.segments(study.data_folder, settings.tokens, settings.batch, settings.length)
 
     def judged(number: int) -> LossOf:

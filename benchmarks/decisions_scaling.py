@@ -259,14 +259,14 @@ class Bench:
             self.losses(self.task.validation, _VALIDATION),
         )
         for turn in range(1, turns + 1):
-            search.set_length(warmup + self.scale.turns, warmup)  # what the rate of the weights depends on
+            search.progress.set_length(warmup + self.scale.turns, warmup)  # what the rate of the weights depends on
             search.weight_step(next(training))
             self._move_theta(search, steps * turn // turns, steps, validation)
         self._move_theta(search, steps, steps, validation)
 
     def _move_theta(self, search: Search, until: int, steps: int, losses: Losses) -> None:
         if steps:
-            search.set_length(self.scale.warmup + steps, self.scale.warmup)  # what theta's rate depends on
+            search.progress.set_length(self.scale.warmup + steps, self.scale.warmup)  # what theta's rate depends on
         while search.architecture_steps < until:
             search.architecture_step(next(losses))
 

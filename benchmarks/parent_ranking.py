@@ -150,7 +150,7 @@ def measure(name: str, draws: str, seed: int, options: argparse.Namespace) -> Ru
         parent = replace(parent, ages=(1,), architectures=6)
     search, data = parent.study.begin("random", seed)
     search.policy.strategy = DRAWS[draws]()
-    search.set_length(parent.study.length.turns, parent.study.length.turns - 1)
+    search.progress.set_length(parent.study.length.turns, parent.study.length.turns - 1)
     random = generator(_SAMPLE, seed)
     chosen = [
         search.space.architecture(one) for one in draw_different(search.distribution, parent.architectures, random)

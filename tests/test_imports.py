@@ -12,8 +12,8 @@ import advnas
 SOURCE = Path(advnas.__file__).parent
 MODULES = sorted(SOURCE.rglob("*.py"))
 NOUNS = (
-    *("randomness", "arguments", "architecture", "trust", "buffers", "gates", "shapes", "choice", "width", "ownership"),
-    *("distribution", "space", "task"),
+    *("randomness", "arguments", "notebook", "architecture", "trust", "buffers", "gates", "shapes", "choice"),
+    *("width", "distribution", "fresh", "ownership", "space", "task"),
 )
 SIDE_ROOMS = ("records", "parallel", "stores", "spaces", "tasks", "tables")  # they know only nouns, and each other
 SIDE_BY_SIDE = {

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from advnas.architecture import Architecture, Draw
     from advnas.choice import Choice, Zero
     from advnas.distribution import Distribution
-    from advnas.search import NonFiniteLoss, ProcessBest, Search, SearchStopped, Step
+    from advnas.reports.one_search import report
+    from advnas.search import Callback, NonFiniteLoss, ProcessBest, Search, SearchStopped, Step, StopSearch
     from advnas.space import SearchSpace
     from advnas.task import Task
     from advnas.width import Width
@@ -22,6 +23,7 @@ __version__ = "0.2.0"
 # Imported on first use, so that `advnas --help` need not wait for torch.
 _HOMES = {
     "Architecture": "architecture",
+    "Callback": "search",
     "Choice": "choice",
     "Distribution": "distribution",
     "Draw": "architecture",
@@ -31,15 +33,18 @@ _HOMES = {
     "SearchSpace": "space",
     "SearchStopped": "search",
     "Step": "search",
+    "StopSearch": "search",
     "Task": "task",
     "Width": "width",
     "Zero": "choice",
+    "report": "reports.one_search",
 }
 
 _ROOMS = ("answers", "export", "parallel", "records", "retrain", "stores", "strategies", "tasks", "testing")
 
 __all__ = [
     "Architecture",
+    "Callback",
     "Choice",
     "Distribution",
     "Draw",
@@ -49,9 +54,11 @@ __all__ = [
     "SearchSpace",
     "SearchStopped",
     "Step",
+    "StopSearch",
     "Task",
     "Width",
     "Zero",
+    "report",
     "stores",
     "strategies",
 ]

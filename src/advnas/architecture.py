@@ -10,6 +10,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from advnas.notebook import table
+
 
 class Architecture(Mapping[str, str]):
     """An immutable choice of one operation at every decision.
@@ -52,6 +54,9 @@ class Architecture(Mapping[str, str]):
 
     def __repr__(self) -> str:
         return f"Architecture({self._operations!r})"
+
+    def _repr_html_(self) -> str:
+        return table("Architecture", self._operations.items(), ("decision", "operation"))
 
     @property
     def digest(self) -> str:

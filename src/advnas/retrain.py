@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from advnas.arguments import check_count
+from advnas.notebook import table
 from advnas.randomness import seed_of, seeded
 from advnas.records.restoring import (
     check_form,
@@ -24,6 +25,7 @@ from advnas.records.restoring import (
 )
 from advnas.records.unsaved import UnsavedBuffers
 from advnas.search import PAPER_WEIGHTS, NonFiniteLoss, OptimizerOf, Recorder, advance, cosine
+from advnas.search.precision import Precision
 from advnas.search.schedule import Rates
 from advnas.task import Task, mean_over
 
@@ -47,6 +49,14 @@ class Retrained:
     best: Epoch
     history: tuple[Epoch, ...]
 
+    def __repr__(self) -> str:
+        epochs = f"{len(self.history)} epochs, best {self.best.number} with score {self.best.score:.4g}"
+        return f"Retrained({type(self.model).__name__}, {epochs})"
+
+    def _repr_html_(self) -> str:
+        rows = ((one.number, f"{one.training_loss:.4g}", f"{one.score:.4g}") for one in self.history)
+        return table(repr(self), rows, ("epoch", "training loss", "score"))
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -54,13 +64,14 @@ class Recipe:
 
     optimizer: called with all parameters. annealing: maps progress in [0, 1] to a factor on the learning rates.
     clip: largest norm of the gradient, or None. score: of the model after an epoch, the lower the better; the mean
-    loss on the task's validation data by default.
+    loss on the task's validation data by default. precision: "float32", "bf16" or "fp16", as of a search.
     """
 
     optimizer: OptimizerOf = PAPER_WEIGHTS
     annealing: Callable[[float], float] = cosine
     clip: float | None = 1.0
     score: Score | None = None
+    precision: str = "float32"
 
 
 def retrain(
@@ -115,6 +126,7 @@ class _Training:
         }
         self._unsaved = UnsavedBuffers(model)
         self._rates = Rates(self._optimizer, recipe.annealing)
+        self._precision = Precision(recipe.precision)
         self._history: list[Epoch] = []
         self._told = False
         self._best: dict[str, Any] = copy.deepcopy(model.state_dict())
@@ -145,26 +157,38 @@ class _Training:
         self._model.train()
         for number, batch in enumerate(batches):
             self._rates.anneal((self.position + number / len(batches)) / self._epochs)
-            loss = self._task.loss(self._model, batch)
-            self._optimizer.zero_grad(set_to_none=True)
-            self._backward(loss)
-            norm = torch.nn.utils.clip_grad_norm_(parameters, clip)
+            loss, norm = self._backward(batch, parameters, clip)
+            while not norm.isfinite() and self._precision.lower():  # the scaled gradient has overflown
+                loss, norm = self._backward(batch, parameters, clip)
             _check_finite(loss, norm, number)
             self._optimizer.step()
+            self._precision.succeed()
             losses.append(loss.item())
         if not losses:
             raise ValueError("The training data are empty, or an iterator that can be read only once.")
         return sum(losses) / len(losses)
 
-    def _backward(self, loss: Tensor) -> None:
-        """Nothing is trained where no weight decides the loss; that is told once, and the loss is what it is."""
+    def _backward(self, batch: Any, parameters: list[nn.Parameter], clip: float) -> tuple[Tensor, Tensor]:
+        """Put the clipped gradient on a minibatch into place; the loss, and the norm before clipping.
+
+        Nothing is trained where no weight decides the loss; that is told once, and the loss is what it is.
+        """
+        device = parameters[0].device if parameters else torch.device("cpu")
+        with self._precision.computing(device):
+            loss = self._task.loss(self._model, batch)
+        self._optimizer.zero_grad(set_to_none=True)
         if loss.requires_grad:
-            loss.backward()  # type: ignore[no-untyped-call]
+            self._precision.scaled(loss).backward()  # type: ignore[no-untyped-call]
+            self._precision.unscale(parameters)
         elif not self._history and not self._told:
-            self._told = True
-            weights = any(parameter.requires_grad for parameter in self._model.parameters())
-            why = "The loss does not depend on the weights" if weights else "No weights can be trained"
-            warnings.warn(f"{why}: the module is evaluated as it is.", stacklevel=2)
+            self._tell_untrained()
+        return loss, torch.nn.utils.clip_grad_norm_(parameters, clip)
+
+    def _tell_untrained(self) -> None:
+        self._told = True
+        weights = any(parameter.requires_grad for parameter in self._model.parameters())
+        why = "The loss does not depend on the weights" if weights else "No weights can be trained"
+        warnings.warn(f"{why}: the module is evaluated as it is.", stacklevel=2)
 
     @property
     def _best_epoch(self) -> Epoch:
@@ -183,11 +207,13 @@ class _Training:
             "history": [asdict(epoch) for epoch in self._history],
             "epochs": self.position,
             "best": self._best,
+            "precision": self._precision.state(),
         }
 
     def restore(self, state: dict[str, Any], folder: Path) -> None:
         """Load a state completely, or raise ValueError and change nothing."""
         now = self.state(folder) | {"settings": {}, "optimizer": {}, "history": [asdict(Epoch(1, 0.0, 0.0))]}
+        del now["precision"]  # version 0.1 had none
         check_form(state, [now, {**now, "history": []}], "it")
         check_settings(self.settings, state["settings"])
         check_optimizer(self._optimizer, state["optimizer"], "optimizer")
@@ -203,6 +229,7 @@ class _Training:
         load_optimizer(self._optimizer, state["optimizer"])
         self._history = [Epoch(**line) for line in state["history"]]
         self._best = copy.deepcopy(state["best"])
+        self._precision.restore(state.get("precision", {}))
 
     def result(self) -> Retrained:
         """The module with its best weights."""

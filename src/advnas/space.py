@@ -14,9 +14,10 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from advnas.architecture import Architecture, Draw
 from advnas.choice import Choice, Zero
+from advnas.fresh import moments, reset
 from advnas.gates import ActiveCandidate, Lend, Node, Rival, Route, at_hand
+from advnas.notebook import table
 from advnas.ownership import Ownership, find_owners
-from advnas.randomness import seeded
 from advnas.width import Sliced
 
 
@@ -86,6 +87,8 @@ class SearchSpace:
             for choice in decision.choices:
                 choice.slot = decision.choices[0].slot
                 choice.prepare()
+        known = {id(weight): moments(weight) for weight in model.parameters()}
+        self._initial = {key: value for key, value in known.items() if value is not None}
         self._bare = {place: (ActiveCandidate(place[1], None, 1.0),) for place in self.owned}
         self._slots = [decision.choices[0].slot for decision in self.decisions]
         self._nodes = _find_nodes(self.decisions)
@@ -109,6 +112,10 @@ class SearchSpace:
 
     def __repr__(self) -> str:
         return f"SearchSpace({len(self)} decisions, {self.size:,} architectures)"
+
+    def _repr_html_(self) -> str:
+        rows = ((decision.name, ", ".join(decision.operations)) for decision in self.decisions)
+        return table(repr(self), rows, ("decision", "operations"))
 
     @property
     def size(self) -> int:
@@ -306,13 +313,26 @@ class SearchSpace:
         reports = (choice.compare_shapes(call) for choice, call in calls.items())
         return next((report for report in reports if report is not None), None)
 
-    def derive(self, architecture: Mapping[str, str], *, fresh: int | None = None) -> nn.Module:
+    def derive(
+        self, architecture: Mapping[str, str], *, fresh: int | Callable[[], nn.Module] | None = None
+    ) -> nn.Module:
         """A plain module: a copy of the model in which every Choice is replaced by the chosen candidate.
 
-        Candidates that were not chosen are never copied. The weights are inherited, or, with `fresh=SEED`,
-        made anew by every module's own `reset_parameters`.
+        Candidates that were not chosen are never copied.
+
+        Args:
+            architecture: the operation at every decision.
+            fresh: what the weights are: inherited by default; with a function that makes the model, those of a new
+                model, as its own constructor initialises them; with a seed, made by every layer's own
+                `reset_parameters`.
+
+        Raises:
+            ValueError: the function makes another space.
+            TypeError: a layer does not know `reset_parameters`.
         """
         self._check(architecture)
+        if callable(fresh):
+            return self._made_by(fresh).derive(architecture)
         operation = {choice: architecture[d.name] for d in self.decisions for choice in d.choices}
         memo: dict[int, object] = {}
 
@@ -329,8 +349,21 @@ class SearchSpace:
         settle(self.model)
         plain = copy.deepcopy(self.model, memo)
         if fresh is not None:
-            _reset(plain, fresh)
+            copies = ((memo.get(key), known) for key, known in self._initial.items())
+            reset(plain, fresh, {id(weight): known for weight, known in copies if weight is not None})
         return plain
+
+    def _made_by(self, make: Callable[[], nn.Module]) -> "SearchSpace":
+        """The same space with a new model."""
+        made = make()
+        if not isinstance(made, nn.Module) or made is self.model:
+            what = "the searched model itself" if made is self.model else f"a {type(made).__name__}"
+            raise ValueError(f"fresh must make a new model with the same Choices, and returned {what}.")
+        other = SearchSpace(made)
+        ours, theirs = ({d.name: d.operations for d in space.decisions} for space in (self, other))
+        if ours != theirs:
+            raise ValueError(f"fresh made a model with other decisions: {theirs} instead of {ours}.")
+        return other
 
     def _check(self, architecture: Mapping[str, str]) -> None:
         for decision in self.decisions:
@@ -373,17 +406,3 @@ def _find_nodes(decisions: tuple[Decision, ...]) -> list[Node]:
             readers.setdefault(edge[0], []).append(row)
             makers.setdefault(edge[1], []).append(row)
     return [Node(tuple(makers[node]), tuple(readers[node])) for node in makers if node in readers]
-
-
-def _reset(module: nn.Module, seed: int) -> None:
-    """Initialise all weights from a seed, leaving the global random state as it was."""
-    with seeded(seed, *{weight.device for weight in module.parameters()}):
-        for path, part in module.named_modules():
-            reset = getattr(part, "reset_parameters", None)
-            if callable(reset):
-                reset()
-            elif next(part.parameters(recurse=False), None) is not None:
-                raise TypeError(
-                    f"Cannot make fresh weights for {path!r}: {type(part).__name__} holds parameters but has no "
-                    "reset_parameters(). Add that method, or derive with inherited weights."
-                )

@@ -1,12 +1,14 @@
 """A task: data, and the loss of a model on a minibatch of it."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sized
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from advnas.notebook import table
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,30 @@ class Task:
     test: Iterable[Any] | None = None
     metric: Callable[[nn.Module, Any], float] | None = None
     examples: int | None = None
+
+    def __repr__(self) -> str:
+        return f"Task({', '.join(f'{name}: {value}' for name, value in self._rows())})"
+
+    def _repr_html_(self) -> str:
+        return table("Task", self._rows())
+
+    def _rows(self) -> list[tuple[str, str]]:
+        """What there is, by name; never the data themselves."""
+        data = {"training": self.training, "validation": self.validation, "test": self.test}
+        functions = {"loss": self.loss, "metric": self.metric}
+        return [
+            *((name, _described(batches)) for name, batches in data.items() if batches is not None),
+            *((name, _name_of(function)) for name, function in functions.items() if function is not None),
+        ]
+
+
+def _described(batches: Iterable[Any]) -> str:
+    count = f"{len(batches):,} minibatches" if isinstance(batches, Sized) else "minibatches"
+    return f"{count} in a {type(batches).__name__}"
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    return getattr(function, "__name__", type(function).__name__)
 
 
 def mean_over(model: nn.Module, batches: Iterable[Any], of: Callable[[nn.Module, Any], Any]) -> float:

@@ -935,7 +935,7 @@ def test_resuming_in_an_empty_folder_starts_a_search(tmp_path):
 @pytest.mark.parametrize(
     ("options", "epochs", "message"),
     [
-        ({}, 3, "steps is 12 now and was 8"),
+        ({}, 1, "steps is 4 now and was 8"),
         ({"seed": 1}, 2, "seed is 1 now and was 0"),
         ({"schedule": "joint"}, 2, "schedule is joint now and was alternate"),
         ({"strategy": "gdas"}, 2, "strategy is Gdas"),

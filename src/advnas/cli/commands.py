@@ -202,7 +202,7 @@ class Search:
     device: _Text = None
     """cpu, cuda, cuda:1, mps; cpu if not given."""
     precision: _Text = None
-    """float32, bfloat16 or float16; float32 if not given."""
+    """float32, bfloat16 (bf16) or float16 (fp16, with a loss scale); float32 if not given."""
     plan: Annotated[bool, arg(help_behavior_hint="")] = False
     """Tell memory, time and whether it fits, measured on a few minibatches, and run nothing."""
     diagnose: Annotated[bool, arg(help_behavior_hint="")] = False

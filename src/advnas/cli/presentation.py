@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from advnas.reports.study import RunRecords, StudyRecords
-    from advnas.reports.verdict import Remark
-    from advnas.search.plan import Plan
+    from advnas.search.verdict import Remark
     from advnas.studies.study import Study
 
 
@@ -33,7 +32,7 @@ def show_plan(study: "Study", strategy: str, seeds: Sequence[int], at_once: int,
     runs = (1 + len(strategies.baselines())) * len(seeds)
     total = runs * passes * plan.pass_seconds / at_once
     table = Table("what", "how much", title="Before anything runs")
-    for name, value in _plan_rows(plan).items():
+    for name, value in plan.rows().items():
         table.add_row(name, value)
     table.add_row("turns of a search", str(study.length))
     table.add_row("all searches", f"about {total / 60:.0f} min without retraining, with {at_once} at a time")
@@ -41,29 +40,6 @@ def show_plan(study: "Study", strategy: str, seeds: Sequence[int], at_once: int,
         peaks = {name: getattr(plan, name) for name in ("sparse_peak", "stored_peak", "dense_peak")}
         print(json.dumps(asdict(plan) | peaks | {"search_seconds": total}, indent=1))
     console(stderr=as_json).print(table)
-
-
-def _plan_rows(plan: "Plan") -> dict[str, str]:
-    from advnas.arguments import format_size
-
-    return {
-        "parameters": f"{plan.parameters:,}",
-        "weights of all candidates": format_size(plan.weights),
-        "weights of one architecture": format_size(plan.weights_of_one),
-        "optimiser state": f"{plan.optimizer_factor:.3g} bytes per byte of weights",
-        "activations of one architecture": format_size(plan.activations),
-        "peak of a sparse step": _told(plan.sparse_peak, plan),
-        "peak with weights='host' or 'disk'": _told(plan.stored_peak, plan),
-        "peak of a dense step, at most": _told(plan.dense_peak, plan),
-        "a forward and a backward pass": f"{plan.pass_seconds:.3g} s",
-    }
-
-
-def _told(peak: int, plan: "Plan") -> str:
-    from advnas.arguments import format_size
-
-    fits = {True: "fits", False: "does not fit", None: "cannot tell whether it fits"}[plan.fits(peak)]
-    return f"{format_size(peak)}: {fits}"
 
 
 def present_study(folder: Path, strategy: str, *, as_json: bool) -> None:

@@ -3,10 +3,10 @@
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from advnas.cli.console import console, description
 
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
     OnIteration = Callable[[int, dict[str, ToySearch]], object]
     OnDone = Callable[[Job], object]
-
-
-_SHOWN = 12  # decisions whose most likely operation is told
 
 
 @contextmanager
@@ -80,6 +77,8 @@ def study_view(
     from rich.table import Table
     from rich.text import Text
 
+    from advnas.search.progress import likely
+
     states = [(job, job.status(study, folder)) for job in jobs]
     done, share = sum(state.phase == "done" for _, state in states), sum(state.share for _, state in states)
     left = seconds * (len(jobs) - share) / (share - begun) if share > begun else None
@@ -90,24 +89,17 @@ def study_view(
         record = state.record or {}
         numbers = (_number(record.get(key)) for key in ("loss", "metric", "entropy"))
         table.add_row(Text(job.name), _phase(state), *numbers)
-    likely = next((state.record for _, state in under_way if state.phase == "search" and state.record), None)
+    shown = next((state.record for _, state in under_way if state.phase == "search" and state.record), None)
     parts: list[RenderableType] = [f"{done} of {len(jobs)} runs done, {_minutes(seconds)} so far{time_left}"]
     bar = Table.grid()
     bar.add_row(ProgressBar(total=len(jobs), completed=share, width=60))
-    return Group(*parts, bar, table, *([] if likely is None else [Text(_likely(likely))]))
+    return Group(*parts, bar, table, *([] if shown is None else [Text(likely(shown["probabilities"]))]))
 
 
 def _phase(state: "Status") -> str:
     if state.phase == "retraining":
         return f"retraining, {state.part:.0f} epochs"
     return f"{state.phase}, {100 * state.part:.0f} %"
-
-
-def _likely(record: Mapping[str, Any]) -> str:
-    """The most likely operation of every decision."""
-    best = {name: max(row.items(), key=lambda pair: pair[1]) for name, row in record["probabilities"].items()}
-    told = [f"{name} {operation} {100 * chance:.0f} %" for name, (operation, chance) in best.items()]
-    return "most likely: " + ", ".join(told[:_SHOWN]) + (f" and {len(told) - _SHOWN} more" if told[_SHOWN:] else "")
 
 
 def _number(value: float | None) -> str:

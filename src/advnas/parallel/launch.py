@@ -41,9 +41,23 @@ def restarts() -> int:
 def joined() -> Iterator[Group]:
     """Connect to the other processes that torchrun or `spawn` started: gloo for the CPU, nccl for CUDA.
 
+    Where torch.distributed is initialised already, its processes are taken, and left connected. A process that
+    nobody started together with others is alone.
+
     Yields:
         The group.
+
+    Raises:
+        ValueError: torch.distributed is initialised without gloo, which the tensors of theta need.
     """
+    if dist.is_initialized():
+        with _held(_connected()) as group:
+            yield group
+        return
+    if not launched():
+        with _held(Group()) as group:
+            yield group
+        return
     shared, rank, size = next(rendezvous("env://", timeout=PATIENCE))
     # torchrun may keep its store when it restarts all processes: old entries must not be read.
     store = PrefixStore(f"attempt {restarts()}", shared)
@@ -52,12 +66,33 @@ def joined() -> Iterator[Group]:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", rank)) % torch.cuda.device_count())
         backend = "cpu:gloo,cuda:nccl"  # theta is small and lives on the CPU
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
-    _joined.append(Group(rank, size, PrefixStore("advnas", store)))
     try:
-        yield _joined[-1]
+        with _held(Group(rank, size, PrefixStore("advnas", store))) as group:
+            yield group
+    finally:
+        dist.destroy_process_group()
+
+
+@contextmanager
+def _held(group: Group) -> Iterator[Group]:
+    """While this is open, `current` returns the group."""
+    _joined.append(group)
+    try:
+        yield group
     finally:
         _joined.pop()
-        dist.destroy_process_group()
+
+
+def _connected() -> Group:
+    """The processes that somebody else has connected."""
+    devices = dist.get_backend_config()
+    if "cpu:gloo" not in devices:
+        raise ValueError(
+            f"torch.distributed is initialised with {devices}, and theta's tensors on the CPU need gloo. Write "
+            'torch.distributed.init_process_group("cpu:gloo,cuda:nccl").'
+        )
+    store = dist.distributed_c10d._get_default_store()
+    return Group(dist.get_rank(), dist.get_world_size(), PrefixStore("advnas", store))
 
 
 def spawn(work: Callable[..., object], arguments: tuple[Any, ...], count: int) -> None:

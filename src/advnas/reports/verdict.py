@@ -2,9 +2,8 @@
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from advnas import strategies
 from advnas.records.journal import read_journal
@@ -13,18 +12,9 @@ from advnas.reports.judging import judge
 from advnas.reports.pairs import ENOUGH, Difference, Pairing, compare
 from advnas.reports.study import Accuracies, RunRecords, StudyRecords
 from advnas.search.swaps import CreditCheck
+from advnas.search.verdict import MANY_FREE, SETTLED, Remark, free_share, undecided
 
 _ADVICE = f"Run at least {ENOUGH}: --seeds {ENOUGH}."
-_UNDECIDED = 0.1  # an operation that is less than this more likely than the next has not won
-_SETTLED = 0.5  # of the entropy at the start
-_MANY_FREE = 0.75  # of the edges that carry something
-
-
-class Remark(NamedTuple):
-    """One thing worth knowing. good: True, False, or None where it is neither."""
-
-    good: bool | None
-    text: str
 
 
 def verdict(study: StudyRecords, table: Accuracies | None = None) -> list[Remark]:
@@ -99,7 +89,7 @@ def _collapse(strategy: str, runs: Sequence[RunRecords]) -> Iterator[Remark]:
     shares = [share for run in runs if (share := _free_share(run)) is not None]
     if not shares:
         return
-    collapsed = sum(share > _MANY_FREE for share in shares)
+    collapsed = sum(share > MANY_FREE for share in shares)
     mean = f"{100 * statistics.fmean(shares):.0f} % of the operations that {strategy} chose have no weights"
     if collapsed:
         seeds = f"in {collapsed} of {len(shares)} seeds nearly all"
@@ -112,17 +102,14 @@ def _free_share(run: RunRecords) -> float | None:
     """Of the decisions where operations with and without weights compete, how many went to one without."""
     sizes = run.result.operation_sizes if run.result else {}
     cell = run.answer(run.latest)
-    contested = [name for name, own in sizes.items() if min(own.values()) == 0 < max(own.values())]
-    if not contested or cell is None:
-        return None
-    return sum(sizes[name][cell[name]] == 0 for name in contested) / len(contested)
+    return None if cell is None else free_share(sizes, cell)
 
 
 def _certainty(strategy: str, runs: Sequence[RunRecords]) -> Iterator[Remark]:
     shares = [run.records[-1].entropy / run.records[0].entropy for run in runs if run.records[0].entropy > 0]
     share = statistics.fmean(shares) if shares else 0.0
     told = f"The entropy of {strategy}'s decisions fell to {100 * share:.0f} % of its start"
-    if share <= _SETTLED:
+    if share <= SETTLED:
         yield Remark(True, f"{told}: the search has settled.")
     else:
         yield Remark(False, f"{told}: it has not settled. Search longer, or with a larger learning rate of theta.")
@@ -130,12 +117,6 @@ def _certainty(strategy: str, runs: Sequence[RunRecords]) -> Iterator[Remark]:
     named = [f"seed {seed}: {', '.join(names)}" for seed, names in open_ones.items() if names]
     if named:
         yield Remark(None, f"Undecided in {strategy}, two operations being as good as equal: {'; '.join(named)}.")
-
-
-def undecided(probabilities: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """Decisions whose two most likely operations are close."""
-    ranked = {name: sorted(row.values(), reverse=True) for name, row in probabilities.items()}
-    return [name for name, row in ranked.items() if len(row) > 1 and row[0] - row[1] < _UNDECIDED]
 
 
 def _noise(strategy: str, runs: Sequence[RunRecords]) -> Iterator[Remark]:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from advnas.arguments import check_count
 from advnas.randomness import seed_of, seeded
 from advnas.records.restoring import check_form
-from advnas.search.step import LossOf
+from advnas.search.step import Accumulated, LossOf
 from advnas.task import Task
 
 if TYPE_CHECKING:
@@ -72,12 +72,16 @@ class TwoStreams:
 
 @dataclass(frozen=True)
 class Replayed:
-    """Minibatches from whatever the user iterates over, the same for all strategies of a seed."""
+    """Minibatches from whatever the user iterates over, the same for all strategies of a seed.
+
+    accumulate: how many of them, one after the other, make up a step.
+    """
 
     training: "Replay"
     validation: "Replay"
     loss: Callable[[nn.Module, Any], Tensor]
     metric: Callable[["Search", Any], float] | None = None
+    accumulate: int = 1
 
     @classmethod
     def of(
@@ -103,8 +107,8 @@ class Replayed:
         )
 
     def losses(self, search: "Search") -> tuple[LossOf, Callable[[], LossOf]]:
-        """Of the weights on the next training minibatch, and of theta on the next validation minibatch."""
-        return self._on(next(self.training)), lambda: self._on(next(self.validation))
+        """Of the weights on the next training minibatches, and of theta on the next validation minibatches."""
+        return self._next(self.training), lambda: self._next(self.validation)
 
     def state(self) -> dict[str, Any]:
         """How far both have been read."""
@@ -123,6 +127,10 @@ class Replayed:
     def measure(self, search: "Search") -> float | None:
         """The metric on the first validation minibatch; None without one."""
         return None if self.metric is None else self.metric(search, self.validation.first())
+
+    def _next(self, data: "Replay") -> LossOf:
+        parts = [self._on(next(data)) for _ in range(self.accumulate)]
+        return Accumulated(*parts) if len(parts) > 1 else parts[0]
 
     def _on(self, batch: Any) -> LossOf:
         return lambda model: self.loss(model, batch)

@@ -7,11 +7,11 @@ checkpoints, and at the end `result.json`. One process at a time owns it.
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from advnas import strategies
 from advnas.arguments import check_count
@@ -28,33 +28,15 @@ from advnas.search.data import Minibatches
 from advnas.search.schedule import Length, turn
 from advnas.search.step import LossOf, SearchStopped, Step
 from advnas.search.swaps import CreditCheck, check_credit, plan_squares
+from advnas.search.work import Keeper, Work
 
 if TYPE_CHECKING:
+    from advnas.search.callbacks import Callback
     from advnas.search.search import Search
 
 FORMAT = 2
 _JOURNALS = ("metrics", "records", "timing")
 _OF_A_RUN = ("run.json", "result.json", *(f"{name}.jsonl" for name in _JOURNALS))
-
-
-class Work(Protocol):
-    """What the loop advances."""
-
-    @property
-    def position(self) -> int:
-        """How many turns were taken."""
-
-    def turn(self) -> Iterable[Any]:
-        """Take the next turn; yield a dataclass per step, each before the next is taken."""
-
-    def record(self) -> dict[str, Any] | None:
-        """Measure where the run stands, as plain values; None where the journal says it all."""
-
-    def state(self, folder: Path) -> dict[str, Any]:
-        """Return everything that decides how the run goes on. Further files may be written into the folder."""
-
-    def restore(self, state: dict[str, Any], folder: Path) -> None:
-        """Load a state completely, or raise ValueError and change nothing."""
 
 
 class SearchRun:
@@ -65,6 +47,12 @@ class SearchRun:
         data: what its minibatches are.
         length: how long the run is.
         on_credit: called when the strategy's credit has been compared with measured swaps; by rank 0 alone.
+
+    Attributes:
+        records: what was measured, where no folder keeps it.
+        callbacks: whose states are saved with the search.
+        extends: the length of the shorter search that this one goes on from, if it does.
+        folder: where the run is kept; None without one.
     """
 
     def __init__(
@@ -76,8 +64,12 @@ class SearchRun:
     ) -> None:
         self.search, self.data, self.length = search, data, length
         self.credit: CreditCheck | None = None
+        self.records: list[dict[str, Any]] = []
+        self.callbacks: Sequence[Callback] = ()
+        self.extends: int | None = None
+        self.folder: Path | None = None
         self._losses: list[float] = []
-        search.set_length(length.turns, length.warmup_turns)
+        search.progress.set_length(length.turns, length.warmup_turns)
         self._on_credit, self._squares = on_credit, plan_squares(search, length)
         self._unsaved = UnsavedBuffers(search.model)
 
@@ -163,6 +155,7 @@ class SearchRun:
     def state(self, folder: Path) -> dict[str, Any]:
         """The search, its data, and what the next record is made of."""
         self._unsaved.tell()
+        carried = {type(callback).__name__: callback.state() for callback in self.callbacks}
         return {
             "settings": self.search.settings(),
             "optimizers": self._optimizers(),
@@ -170,20 +163,38 @@ class SearchRun:
             "data": self.data.state(),
             "losses": list(self._losses),
             "credit": None if self.credit is None else self.credit.to_json(),
+            "callbacks": {name: state for name, state in carried.items() if state},
         }
 
     def restore(self, state: dict[str, Any], folder: Path) -> None:
-        """Load a state of the same search on the same data, or raise ValueError and leave the search as it was."""
+        """Load a state of the same search on the same data, or raise ValueError and leave the search as it was.
+
+        A search that was over may have been shorter: from its last step on, all schedules are those of the longer.
+        """
         form: dict[str, Any] = {"settings": {}, "search": {}, "data": {}, "losses": []}
         check_form(state, [form, {**form, "losses": [0.0]}], "it")
-        check_settings(self.search.settings(), state["settings"])
+        now, before = self.search.settings(), state["settings"]
+        extends = _length_of_finished(state["search"], before)
+        longer = extends is not None and self.length.turns > extends
+        check_settings(now, {**before, "steps": now.get("steps")} if longer else before)
         optimizers = self._optimizers()
         check_settings(optimizers, state.get("optimizers", optimizers))  # not known to early checkpoints of 0.2
         credit = state.get("credit")  # not yet measured, or not known to version 0.1
         checked = None if credit is None else CreditCheck.from_json(credit)
         self.data.restore(state["data"])
+        for callback in self.callbacks:
+            if type(callback).__name__ in state.get("callbacks", {}):
+                callback.restore(state["callbacks"][type(callback).__name__])
         self.search.restore(state["search"], folder)  # last: what it takes over it keeps
+        self.extends = extends if longer else None
         self._losses, self.credit = list(state["losses"]), checked
+
+
+def _length_of_finished(search: Mapping[str, Any], settings: Mapping[str, Any]) -> int | None:
+    """How many weight steps a search had, if its state is that of its end."""
+    steps, weights = settings.get("steps"), search.get("weights")
+    over = isinstance(steps, int) and isinstance(weights, Mapping) and weights.get("steps") == steps
+    return steps if over else None
 
 
 class Recorder:
@@ -263,16 +274,17 @@ class Recorder:
             with self._writing():
                 self._journals["metrics"].append(asdict(step))
 
-    def record(self) -> None:
+    def record(self) -> dict[str, Any] | None:
         """Measure, and append a line to the records."""
         record = self._work.record()
         if record is None:
-            return
+            return None
         if self._writes:
             with self._writing():
                 self._journals["records"].append(record)
                 self._journals["timing"].append({"epoch": record["epoch"], "seconds": self.seconds})
         self._records += 1
+        return record
 
     def end_turn(self, *, save: bool) -> None:
         """Save if that is due or somebody wants to stop; raise SearchStopped in the latter case."""
@@ -360,7 +372,7 @@ def advance(
     until: int,
     every: int,
     after: int = 0,
-    recorder: Recorder | None = None,
+    recorder: Keeper | None = None,
     on_step: Callable[[Any], object] | None = None,
 ) -> None:
     """Take turns until the work is at a position.
@@ -385,14 +397,14 @@ def advance(
             _end_turn(work, recorder, due=work.position % every == 0 or work.position == until, after=after)
 
 
-def _end_turn(work: Work, recorder: Recorder, *, due: bool, after: int) -> None:
+def _end_turn(work: Work, recorder: Keeper, *, due: bool, after: int) -> None:
     _end_warmup(work, recorder, after)
     if due and work.position > after:
         recorder.record()
     recorder.end_turn(save=due)
 
 
-def _end_warmup(work: Work, recorder: Recorder, after: int) -> None:
+def _end_warmup(work: Work, recorder: Keeper, after: int) -> None:
     """Make the first record, if it is due now."""
     if work.position == after and not recorder.has_records:
         recorder.end_warmup()
@@ -400,7 +412,7 @@ def _end_warmup(work: Work, recorder: Recorder, after: int) -> None:
 
 
 def run_search(
-    run: SearchRun, *, recorder: Recorder | None = None, on_step: Callable[[Step], object] | None = None
+    run: SearchRun, *, recorder: Keeper | None = None, on_step: Callable[[Step], object] | None = None
 ) -> None:
     """Take all turns of a search that are left."""
     length = run.length

@@ -10,8 +10,9 @@ from advnas.architecture import Draw
 from advnas.gates import Lend, at_hand
 from advnas.randomness import alone, seed_of, seeded
 from advnas.records.interrupts import held_interrupts, interruptible
+from advnas.search.precision import Precision
 from advnas.search.schedule import Progress
-from advnas.search.step import UNTOUCHED, LossOf, NonFinite, NonFiniteLoss
+from advnas.search.step import UNTOUCHED, Accumulated, LossOf, NonFinite, NonFiniteLoss
 from advnas.space import SearchSpace, Trace
 
 
@@ -26,6 +27,7 @@ class Parent:
         _refuse_wrappers(model)
         self.model, self.space = model, SearchSpace(model)
         self.rank = 0
+        self.precision = Precision()
         self.lend: Lend = at_hand
         self._seed, self._progress = seed, progress
 
@@ -58,7 +60,7 @@ class Parent:
                 choice disagree about their output shape.
         """
         try:
-            with interruptible():
+            with interruptible(), self.precision.computing(self.space.device):
                 loss = loss_of(self.model)
         except BaseException as error:
             self.space.put_back()
@@ -77,7 +79,19 @@ class Parent:
                 "torch.no_grad() or torch.inference_mode(), or cut off by .detach(), .data or torch.tensor(...). "
                 "Return it as the network gives it, for example F.cross_entropy(model(x), y)."
             )
-        return loss
+        return loss if loss.dtype.itemsize > 2 else loss.float()  # autocast may leave it in half precision
+
+    def passes(self, loss_of: LossOf, trace: Trace | None = None) -> Iterator[tuple[Tensor, bool]]:
+        """Compute the loss in the parts it has; yield each part's share of it, and whether another part follows.
+
+        Whoever takes the backward pass of a part before asking for the next never keeps more than one graph.
+        """
+        if not isinstance(loss_of, Accumulated):
+            yield self.loss(loss_of, trace), False
+            return
+        count = len(loss_of.parts)
+        for number, part in enumerate(loss_of.parts, start=1):
+            yield self.loss(part, trace) / count, number < count
 
     @contextmanager
     def step(self, name: str, draw: Draw) -> Iterator[None]:
@@ -120,11 +134,32 @@ def _refuse_wrappers(model: nn.Module) -> None:
             raise ValueError(f"The network is wrapped in {type(module).__name__}. {_USE_A_GROUP}")
 
 
-def gradients(loss: Tensor, inputs: Sequence[Tensor]) -> list[Tensor | None]:
-    """Compute d loss / d inputs; None for what the drawn path does not touch. A path of zeros may touch nothing."""
+def gradients(
+    loss: Tensor, inputs: Sequence[Tensor], *, scale: float = 1.0, again: bool = False
+) -> list[Tensor | None]:
+    """Compute d loss / d inputs; None for what the drawn path does not touch. A path of zeros may touch nothing.
+
+    scale: of the loss on its way back; see `Precision`.
+    again: whether the graph between the inputs and the network, such as that of the gates, is needed once more.
+    """
     if not loss.requires_grad:
         return [None] * len(inputs)
-    return list(torch.autograd.grad(loss, inputs, allow_unused=True))
+    if scale != 1.0:
+        found = torch.autograd.grad(loss * scale, inputs, allow_unused=True, retain_graph=again)
+        return [None if slope is None else slope / scale for slope in found]
+    return list(torch.autograd.grad(loss, inputs, allow_unused=True, retain_graph=again))
+
+
+def loss_and_slope(parent: Parent, loss_of: LossOf, draw: Draw, trace: Trace) -> tuple[Tensor, Tensor | None]:
+    """Compute the loss of the draw that is running, and its d loss / d weights, part by part."""
+    total, slope = None, None
+    for loss, follows in parent.passes(loss_of, trace if draw.weights.requires_grad else None):
+        part = gradients(loss, [draw.weights], scale=parent.precision.scale, again=follows)[0]
+        if part is not None:
+            slope = part if slope is None else slope + part
+        total = loss.detach() if total is None else total + loss.detach()
+    assert total is not None
+    return total, gate_slope(slope, draw)
 
 
 def gate_slope(gradient: Tensor | None, draw: Draw) -> Tensor | None:

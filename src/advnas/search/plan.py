@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from advnas.architecture import Draw
+from advnas.arguments import format_size
 from advnas.buffers import still
+from advnas.notebook import table
 from advnas.randomness import generator
 from advnas.space import SearchSpace
 
@@ -53,6 +55,33 @@ class Plan:
     def fits(self, peak: int) -> bool | None:
         """Whether there is room for it now; None where that cannot be told."""
         return None if self.available is None else peak <= self.available
+
+    def rows(self) -> dict[str, str]:
+        """Everything in words, by name."""
+        return {
+            "parameters": f"{self.parameters:,}",
+            "weights of all candidates": format_size(self.weights),
+            "weights of one architecture": format_size(self.weights_of_one),
+            "optimiser state": f"{self.optimizer_factor:.3g} bytes per byte of weights",
+            "activations of one architecture": format_size(self.activations),
+            "peak of a sparse step": self._peak(self.sparse_peak),
+            "peak with weights='host' or 'disk'": self._peak(self.stored_peak),
+            "peak of a dense step, at most": self._peak(self.dense_peak),
+            "a forward and a backward pass": f"{self.pass_seconds:.3g} s",
+        }
+
+    def _peak(self, peak: int) -> str:
+        fits = {True: "fits", False: "does not fit", None: "cannot tell whether it fits"}[self.fits(peak)]
+        return f"{format_size(peak)}: {fits}"
+
+    def __repr__(self) -> str:
+        return (
+            f"Plan({self.parameters:,} parameters; a sparse step needs {self._peak(self.sparse_peak)}; "
+            f"a pass takes {self.pass_seconds:.3g} s)"
+        )
+
+    def _repr_html_(self) -> str:
+        return table("Before anything runs", self.rows().items())
 
 
 def measure(

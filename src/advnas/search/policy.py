@@ -72,8 +72,8 @@ class Policy:
         self.theta = Theta(sizes, batch=batch)
         self.optimizer = optimizer(self.theta.parameters)
         self.settings = optimizer_settings(self.optimizer)
-        self._rates = Rates(self.optimizer, annealing)
-        self._generator = generator
+        self.rates = Rates(self.optimizer, annealing)
+        self.generator = generator
         self._leaf = self.theta.logits()
         self.state: State = strategy.init(self._leaf.detach(), zeros, generator)
         self.best = torch.zeros_like(self._leaf, requires_grad=False)
@@ -99,7 +99,7 @@ class Policy:
             generator: instead of the policy's own.
         """
         self._leaf = self.theta.logits()
-        return self.strategy.draw(self._leaf, self.state, phase, progress, generator or self._generator)
+        return self.strategy.draw(self._leaf, self.state, phase, progress, generator or self.generator)
 
     def learn(self, feedback: Feedback, draw: Draw, progress: float | None) -> Update:
         """Algorithm 1, lines 9-10: take one step of theta from what came back of the latest draw.
@@ -107,7 +107,7 @@ class Policy:
         Raises:
             NonFinite: the loss or the gradient is not finite; nothing is changed.
         """
-        self._rates.anneal(progress)
+        self.rates.anneal(progress)
         with torch.no_grad():
             gradient, state = self.strategy.gradient(feedback, draw, self._leaf, self.state)
         found = self._exchange(feedback, draw, gradient, state)
@@ -175,7 +175,7 @@ class Policy:
             "theta": [parameter.detach() for parameter in self.theta.parameters],
             "optimizer": self.optimizer.state_dict(),
             "strategy": self.state,
-            "generator": self._generator.get_state(),
+            "generator": self.generator.get_state(),
             "best": self.best,
             "best_loss": self.best_loss,
         }
@@ -203,7 +203,7 @@ class Policy:
             parameter.data.copy_(value)
         load_optimizer(self.optimizer, saved["optimizer"])
         self.state = copy.deepcopy(dict(saved["strategy"]))
-        self._generator.set_state(saved["generator"])
+        self.generator.set_state(saved["generator"])
         self.best, self.best_loss = saved["best"].clone(), saved["best_loss"].clone()
 
     def _next_state(self) -> State:

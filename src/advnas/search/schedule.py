@@ -32,12 +32,17 @@ class Rates:
 
     def __init__(self, optimizer: Optimizer, annealing: Annealing) -> None:
         self._optimizer, self._annealing = optimizer, annealing
-        self._initial = [group["lr"] for group in optimizer.param_groups]
+        self.initial = [group["lr"] for group in optimizer.param_groups]
 
     def anneal(self, progress: float | None) -> None:
-        """Set the rates for a share of the search; None, where its length is not known, leaves them initial."""
+        """Set the rates for a share of the search; None, where its length is not known, leaves them initial.
+
+        A scheduler of torch leaves `initial_lr` in the groups of its optimiser; then the rates are the scheduler's.
+        """
+        if any("initial_lr" in group for group in self._optimizer.param_groups):
+            return
         factor = 1.0 if progress is None else float(self._annealing(progress))
-        for group, rate in zip(self._optimizer.param_groups, self._initial, strict=True):
+        for group, rate in zip(self._optimizer.param_groups, self.initial, strict=True):
             group["lr"] = rate * factor
 
 
@@ -54,6 +59,13 @@ class Progress:
     steps: int | None = None
     warmup: int = 0
     every: int = 1
+
+    def set_length(self, steps: int | None, warmup: int = 0) -> None:
+        """Say how many weight steps there will be, and in how many of the first ones theta stays fixed."""
+        check_count("warmup", warmup, least=0)
+        if steps is not None and check_count("steps", steps) <= warmup:
+            raise ValueError(f"warmup must leave steps for theta: it is {warmup} of {steps}.")
+        self.steps, self.warmup = steps, warmup
 
     @property
     def in_warmup(self) -> bool:

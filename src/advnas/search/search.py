@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from advnas import strategies
 from advnas.architecture import Architecture, Draw
@@ -16,16 +17,20 @@ from advnas.parallel.group import Group
 from advnas.parallel.reductions import average_feedback
 from advnas.randomness import generator
 from advnas.records.restoring import check_form
-from advnas.search.data import Replayed
-from advnas.search.loop import Recorder, SearchRun, run_search
-from advnas.search.parent import Parent, gate_slope, gradients
+from advnas.search.compiled import warn_if_compiled
+from advnas.search.loop import SearchRun
+from advnas.search.optimizers import factory_of
+from advnas.search.parent import Parent, gate_slope, loss_and_slope
 from advnas.search.plan import Plan, measure
 from advnas.search.policy import Policy, Update, report
-from advnas.search.schedule import Length, Progress, batches_in, cosine, turn
+from advnas.search.precision import repeated_on_overflow, set_precision
+from advnas.search.progress import describe, describe_html
+from advnas.search.running import RunOptions, carry_out
+from advnas.search.schedule import Progress, cosine, turn
 from advnas.search.second_order import Further
 from advnas.search.shared_weights import SharedWeights
 from advnas.search.step import Draws, LossOf, OptimizerOf, ProcessBest, Step, check_finite
-from advnas.search.swaps import warn_of
+from advnas.search.verdict import Verdict, verdict_of
 from advnas.space import Trace
 from advnas.stores import Store, make_store
 from advnas.strategies import Feedback, Phase, Strategy
@@ -48,12 +53,17 @@ class Search:
             Needed by learning rate schedules and temperatures; `run` fills them in.
         schedule: "alternate" takes a weight step on training data and an architecture step on validation data in
             turn (Algorithm 1); "joint" gets both gradients from one pass over one training minibatch.
-        weight_optimizer, architecture_optimizer: called with the parameters; the defaults are the paper's.
+        weight_optimizer: called with the parameters, or a ready optimiser of them; the paper's SGD by default. The
+            attribute `weight_optimizer` is the optimiser itself. A scheduler of torch that is attached to it takes
+            over its rates.
+        architecture_optimizer: called with theta's parameters; the paper's Adam by default.
         annealing: maps progress in [0, 1] to a factor on both learning rates.
         weight_clip, architecture_clip: largest gradient norm, or None.
         weights: where the candidates that are not drawn live: "resident", "host", "disk" or a store of
             `advnas.stores`. It makes no difference to the results.
         memory_budget: with "disk", how much of the candidates may be in memory at a time, such as "2GB".
+        precision: "float32", "bf16" or "fp16", of the operations that can do with less; see
+            `advnas.search.precision`.
         seed: of everything random here. Each step also seeds torch's global generator for the time of its own
             forward pass (dropout and the like) and restores it, so a step's randomness depends on nothing else.
         group, draws: for a search by several processes; see `join`.
@@ -67,13 +77,14 @@ class Search:
         steps: int | None = None,
         warmup: int = 0,
         schedule: Literal["alternate", "joint"] = "alternate",
-        weight_optimizer: OptimizerOf = PAPER_WEIGHTS,
+        weight_optimizer: OptimizerOf | Optimizer = PAPER_WEIGHTS,
         architecture_optimizer: OptimizerOf = PAPER_THETA,
         annealing: Callable[[float], float] = cosine,
         weight_clip: float | None = 1.0,
         architecture_clip: float | None = 1.0,
         weights: str | Store = "resident",
         memory_budget: int | str | None = None,
+        precision: str = "float32",
         seed: int = 0,
         group: Group | None = None,
         draws: Draws = "shared",
@@ -83,13 +94,17 @@ class Search:
         if isinstance(strategy, type):
             raise TypeError(f"A strategy must be an object, got a class. Write {strategy.__name__}().")
         self.schedule, self.seed = schedule, check_count("seed", seed, least=0)
-        self.weight_optimizer, self.weight_clip, self.annealing = weight_optimizer, weight_clip, annealing
+        warn_if_compiled(model)
+        self.weight_clip, self.annealing = weight_clip, annealing
+        self.make_weight_optimizer = factory_of(weight_optimizer)
         self.progress = Progress()
-        self.set_length(steps, warmup)
+        self.progress.set_length(steps, warmup)
         self.parent = Parent(model, self.seed, self.progress)
         self.model, self.space = model, self.parent.space
         store = make_store(weights, memory_budget)
         self.weights = SharedWeights(self.space, weight_optimizer, annealing, weight_clip, store)
+        self.weight_optimizer = self.weights.optimizer
+        set_precision(self, precision)
         self.parent.lend = store.lent
         self.strategy = strategies.get(strategy) if isinstance(strategy, str) else strategy
         self.policy = Policy(
@@ -102,6 +117,7 @@ class Search:
             clip=architecture_clip,
         )
         self.theta = self.policy.theta
+        self.latest_run: SearchRun | None = None
         self.join(Group() if group is None else group, draws)
 
     def join(self, group: Group, draws: Draws = "shared") -> None:
@@ -176,24 +192,28 @@ class Search:
         """Return the most likely architecture."""
         return self.space.architecture(self.distribution.mode())
 
-    def derive(self, architecture: Architecture | None = None, *, fresh: int | None = None) -> nn.Module:
+    def derive(
+        self, architecture: Architecture | None = None, *, fresh: int | Callable[[], nn.Module] | None = None
+    ) -> nn.Module:
         """Make a plain module of the given architecture, by default the most likely; see `SearchSpace.derive`."""
         plain = self.space.derive(self.argmax() if architecture is None else architecture, fresh=fresh)
         return plain.to(self.space.device)  # candidates may have been elsewhere
 
+    @repeated_on_overflow
     def weight_step(self, loss_of: LossOf) -> Step:
         """Algorithm 1, lines 2-5: draw an architecture and take one step of its weights."""
         phase = Phase.WARMUP if self.progress.in_warmup else Phase.WEIGHTS
         draw = self.policy.draw(phase, self.progress.of_theta).detached()  # 3    a ~ p_theta
         with self.parent.step("weight step", draw), self.weights.training(draw) as path:
             with self.parent.running(draw) as trace:  #                           every Choice follows the draw
-                loss = self.parent.loss(loss_of, trace if path.parameters else None)
-                loss = path.backward(loss)  # 4    delta_w: mean over ranks, finite, clipped
+                passes = self.parent.passes(loss_of, trace if path.parameters else None)
+                loss = path.backward(passes)  # 4    delta_w: mean over ranks, finite, clipped
             path.step(self.progress.of_weights)  # 5    w <- SGD
             self.progress.weight_steps += 1
         name = "warmup" if phase is Phase.WARMUP else "weights"
         return report(self, name, draw, Update(loss, None))
 
+    @repeated_on_overflow
     def architecture_step(self, loss_of: LossOf, *, training_loss_of: LossOf | None = None) -> Step:
         """Algorithm 1, lines 6-10: draw an architecture and take one step of theta.
 
@@ -208,14 +228,14 @@ class Search:
         with self.parent.step("architecture step", draw), self.weights.loaded(draw):
             gated = draw.weights.requires_grad
             with self.parent.running(draw) as trace, self.weights.frozen(draw), torch.set_grad_enabled(gated):
-                loss = self.parent.loss(loss_of, trace if gated else None)
-                slope = gate_slope(gradients(loss, [draw.weights])[0], draw)  # 8    -A_i; gates only
-            feedback = self._feedback(draw, loss, slope, trace, (loss_of, training_loss_of))
+                loss, slope = loss_and_slope(self.parent, loss_of, draw, trace)  # 8    -A_i; gates only
+            feedback = _feedback(self, draw, loss, slope, trace, (loss_of, training_loss_of))
             with self.policy.undone_on_failure():
                 update = self.policy.learn(feedback, draw, self.progress.of_theta)  # 9-10    theta <- Adam
             self.progress.architecture_steps += 1
         return report(self, "architecture", draw, update, feedback)
 
+    @repeated_on_overflow
     def joint_step(self, loss_of: LossOf) -> Step:
         """Take both steps from one forward and one backward pass: weight gradients and slopes of the gates."""
         draw = self.policy.draw(Phase.ARCHITECTURE, self.progress.of_theta)
@@ -224,31 +244,15 @@ class Search:
         with self.parent.step("joint step", draw), self.weights.training(draw) as path:
             wanted = [gates] if gates.requires_grad else []
             with self.parent.running(gated) as trace:
-                loss = self.parent.loss(loss_of, trace if wanted or path.parameters else None)
-                loss = path.backward(loss, wanted)
-            feedback = self._feedback(draw, loss, gate_slope(gates.grad, draw), trace, (loss_of, loss_of))
+                passes = self.parent.passes(loss_of, trace if wanted or path.parameters else None)
+                loss = path.backward(passes, wanted)
+            feedback = _feedback(self, draw, loss, gate_slope(gates.grad, draw), trace, (loss_of, loss_of))
             with self.policy.undone_on_failure():  # theta and weights move together or not at all
                 update = self.policy.learn(feedback, draw, self.progress.of_theta)
                 path.step(self.progress.of_weights)
             self.progress.architecture_steps += 1
             self.progress.weight_steps += 1
         return report(self, "architecture", draw, update, feedback)
-
-    def _feedback(
-        self,
-        draw: Draw,
-        loss: Tensor,
-        slope: Tensor | None,
-        trace: Trace,
-        losses: tuple[LossOf, LossOf | None],
-    ) -> Feedback:
-        """Put together what came back, as means over the processes where all have one draw."""
-        loss, reached = loss.detach().to(draw.weights.device), trace.reached
-        if not self.policy.has_own_draws:
-            loss, slope, reached = average_feedback(self.group, loss, slope, reached)
-            check_finite("The loss is", loss.item())
-        further = Further(self.parent, self.weights, self.policy, draw, *losses)
-        return Feedback(loss, slope, reached, further.probe, further.unrolled)
 
     def turn(self, training_loss_of: LossOf, validation_loss_of: Callable[[], LossOf]) -> list[Step]:
         """Take one turn of Algorithm 1's loop: which steps depends on the warm-up and the schedule.
@@ -267,12 +271,13 @@ class Search:
         warmup: int = 0,
         folder: Path | str | None = None,
         resume: bool = False,
-        on_step: Callable[[Step], object] | None = None,
+        **options: Unpack[RunOptions],
     ) -> Architecture:
         """Search for `epochs` passes over the training data, in the first `warmup` of them with theta fixed.
 
         In a group of N processes each takes every N-th minibatch, so that a pass has an N-th of the steps; rank 0
-        writes the folder, which all must be able to read.
+        writes the folder, which all must be able to read. Where the answer is undecided at the end,
+        `UndecidedWarning` says what to change.
 
         Args:
             task: data and loss.
@@ -283,44 +288,41 @@ class Search:
                 and SIGTERM let the step finish, save, and raise `SearchStopped`.
             resume: go on from the last checkpoint in the folder, bit for bit, or start if there is none; see
                 `Replay` for what the data must be like. Where all are damaged, or of another search, ValueError
-                says so, and search and folder are as they were.
+                says so, and search and folder are as they were. A search that is over goes on if `epochs` is
+                larger than before; from its next step on, rates and temperatures are those of the longer search.
             on_step: called with every step, before the next is taken.
+            callbacks: objects of subclasses of `Callback`. `StopSearch` raised in one ends the search in order.
+            progress: whether progress is shown on standard error or in the notebook; it is by default.
+            device: where the model and the minibatches are taken, such as "cuda"; as they are by default.
+            accumulate: how many minibatches make up a step, with the memory of one; 1 by default.
+            time_limit: stop in order after so many seconds of this call.
+            patience: stop in order when the answer has been decided for so many epochs in a row; see `Patience`.
 
         Returns:
             The most likely architecture.
         """
-        if self.weight_steps:
-            raise ValueError(
-                f"This search has already taken {self.weight_steps} weight steps, and its schedules are over or "
-                "under way. Make a new Search, or take further steps with weight_step and architecture_step."
-            )
-        length = Length(batches_in(task.training, processes=self.group.size), epochs, warmup)
-        run = SearchRun(self, Replayed.of(task, self.seed, (self.group.rank, self.group.size)), length, warn_of)
-        if folder is None:
-            run_search(run, on_step=on_step)
-            return self.argmax()
-        advice = f"Go on with run(..., folder={str(folder)!r}, resume=True)."
-        with Recorder(
-            Path(folder), run, asked=run.asked(), resume=resume, group=self.group, advice=advice
-        ) as recorder:
-            run_search(run, recorder=recorder, on_step=on_step)
-            recorder.finish(run.result(), keep_checkpoints=True)
+        carry_out(self, task, epochs, warmup, None if folder is None else Path(folder), resume, options)
         return self.argmax()
 
-    def set_length(self, steps: int | None, warmup: int = 0) -> None:
-        """Say how many weight steps there will be, and in how many of the first ones theta stays fixed."""
-        check_count("warmup", warmup, least=0)
-        if steps is not None and check_count("steps", steps) <= warmup:
-            raise ValueError(f"warmup must leave steps for theta: it is {warmup} of {steps}.")
-        self.progress.steps, self.progress.warmup = steps, warmup
+    def verdict(self) -> Verdict:
+        """Say in words whether the answer is decided, as far as the search itself can tell."""
+        return verdict_of(self)
+
+    def report(self, folder: Path | str) -> Path:
+        """Write the report of the latest `run` into a folder, its own or another; return the page."""
+        import advnas  # the front door of the package: reports know searches, and not the other way round
+
+        page: Path = advnas.report(self, folder)
+        return page
 
     def plan(self, loss_of: LossOf) -> Plan:
         """Tell what the search will need: memory of a step and seconds of a pass, measured; nothing is changed."""
         with self.parent.randomness():
-            return measure(self.space, loss_of, self.weight_optimizer)
+            return measure(self.space, loss_of, self.make_weight_optimizer)
 
     def settings(self) -> dict[str, Any]:
         """Return what must be the same where a search goes on."""
+        precision = self.parent.precision.name
         return {
             "strategy": repr(self.strategy),
             "schedule": self.schedule,
@@ -330,7 +332,7 @@ class Search:
             "steps": self.progress.steps,
             "warmup": self.progress.warmup,
             "decisions": {decision.name: list(decision.operations) for decision in self.space.decisions},
-        }
+        } | ({"precision": precision} if precision != "float32" else {})
 
     def state(self, folder: Path | None = None) -> dict[str, Any]:
         """Return everything that decides how the search goes on, in two parts; see `records.save_state`.
@@ -342,6 +344,7 @@ class Search:
         return {
             "weights": self.weights.save(folder, self.weight_steps),
             "architecture": self.policy.save() | {"steps": self.architecture_steps},
+            "precision": self.parent.precision.state(),
         }
 
     def restore(self, state: Mapping[str, Any], folder: Path | None = None) -> None:
@@ -361,6 +364,7 @@ class Search:
         with self.policy.loading(state["architecture"]):
             self.load_weights(state["weights"], folder)
         self.progress.architecture_steps = steps
+        self.parent.precision.restore(state.get("precision", {}))
 
     def load_weights(self, weights: Mapping[str, Any], folder: Path | None = None) -> None:
         """Take over the weights, their optimiser and their step number: the first part of a search's `state`.
@@ -372,3 +376,23 @@ class Search:
         """
         self.weights.load(weights, folder)
         self.progress.weight_steps = weights["steps"]
+
+    __repr__ = describe
+    _repr_html_ = describe_html
+
+
+def _feedback(
+    search: Search,
+    draw: Draw,
+    loss: Tensor,
+    slope: Tensor | None,
+    trace: Trace,
+    losses: tuple[LossOf, LossOf | None],
+) -> Feedback:
+    """Put together what came back, as means over the processes where all have one draw."""
+    loss, reached = loss.detach().to(draw.weights.device), trace.reached
+    if not search.policy.has_own_draws:
+        loss, slope, reached = average_feedback(search.group, loss, slope, reached)
+        check_finite("The loss is", loss.item())
+    further = Further(search.parent, search.weights, search.policy, draw, *losses)
+    return Feedback(loss, slope, reached, further.probe, further.unrolled)

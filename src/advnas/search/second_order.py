@@ -83,7 +83,8 @@ class Further:
     def _slopes(self, objective: LossOf, weights: list[nn.Parameter]) -> list[Tensor | None]:
         """d objective / d gates, and / d each weight; means over the processes."""
         with torch.enable_grad(), self.parent.running(self.draw) as trace, self.weights.still(self.draw):
-            found = gradients(self.parent.loss(objective, trace), [self.draw.weights, *weights])
+            loss = self.parent.loss(objective, trace)
+            found = gradients(loss, [self.draw.weights, *weights], scale=self.parent.precision.scale)
         if not self.policy.has_own_draws:
             known = [slope for slope in found if slope is not None]
             self.policy.group.average_(known, "architecture step: unrolled")

@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
+from torch.optim import Optimizer
 
 from advnas.architecture import Draw
 from advnas.arguments import check_count
@@ -25,6 +26,8 @@ from advnas.records.restoring import (
     optimizer_settings,
     rolled_back_on_failure,
 )
+from advnas.search.optimizers import make_optimizer
+from advnas.search.precision import Precision
 from advnas.search.schedule import Annealing, Rates
 from advnas.search.step import NonFinite, OptimizerOf, check_finite
 from advnas.search.undo import are_finite, undone_on_failure
@@ -37,14 +40,19 @@ class SharedWeights:
 
     Args:
         space: of the parent.
-        optimizer: called with all parameters.
+        optimizer: called with all parameters, or an optimiser of them.
         annealing: maps the share of the weight steps already taken to a factor on the learning rates.
         clip: largest norm of a path's gradient; None for any.
         store: where undrawn candidates live.
     """
 
     def __init__(
-        self, space: SearchSpace, optimizer: OptimizerOf, annealing: Annealing, clip: float | None, store: Store
+        self,
+        space: SearchSpace,
+        optimizer: OptimizerOf | Optimizer,
+        annealing: Annealing,
+        clip: float | None,
+        store: Store,
     ) -> None:
         parameters = list(space.model.parameters())
         if not parameters:
@@ -53,7 +61,7 @@ class SharedWeights:
                 "the Choice into a module with some."
             )
         self.space, self.clip, self.store = space, clip, store
-        self.optimizer = optimizer(parameters)
+        self.optimizer = make_optimizer(optimizer, space.model)
         self.settings = optimizer_settings(self.optimizer)
         self.store.attach(space, self.optimizer)
         self._groups = {
@@ -65,6 +73,8 @@ class SharedWeights:
         self._is_one_group = everything and len(self.optimizer.param_groups) == 1
         self._rates = Rates(self.optimizer, annealing)
         self.group = Group()
+        self.precision = Precision()
+        self.gradient_norm = 0.0  # of the latest step, before clipping
 
     def loaded(self, draw: Draw) -> AbstractContextManager[None]:
         """While this is open, the candidates of a draw are at hand, to be read."""
@@ -206,11 +216,11 @@ class DrawnPath:
         for parameter in self.parameters:
             parameter.grad = None
 
-    def backward(self, loss: Tensor, gates: Sequence[Tensor] = ()) -> Tensor:
+    def backward(self, passes: Iterable[tuple[Tensor, bool]], gates: Sequence[Tensor] = ()) -> Tensor:
         """Put d loss / d parameters into their .grad: means over the processes, finite and clipped.
 
         Args:
-            loss: of the draw.
+            passes: the shares of the draw's loss; see `Parent.passes`.
             gates: further leaves whose gradient is wanted.
 
         Returns:
@@ -220,12 +230,18 @@ class DrawnPath:
             NonFinite: the loss or the norm of the gradient is not finite, in any process.
         """
         inputs = [*gates, *self.parameters]
-        if loss.requires_grad and inputs:
-            torch.autograd.backward(loss, inputs=inputs)
-        mean = average_weights(self._weights.group, loss, self.parameters, self.norms)
+        precision, total = self._weights.precision, None
+        for loss, follows in passes:
+            if loss.requires_grad and inputs:
+                torch.autograd.backward(precision.scaled(loss), inputs=inputs, retain_graph=follows)
+            total = loss.detach() if total is None else total + loss.detach()
+        assert total is not None
+        precision.unscale(inputs)
+        mean = average_weights(self._weights.group, total, self.parameters, self.norms)
         check_finite("The loss is", mean.item())  # after averaging, so that all ranks stop or none
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self._weights.clip or math.inf)
         check_finite("The gradient of the weights has norm", norm.item())
+        self._weights.gradient_norm = norm.item()
         return mean
 
     def step(self, progress: float | None) -> None:

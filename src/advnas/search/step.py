@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -15,6 +16,26 @@ OptimizerOf = Callable[[list[nn.Parameter]], Optimizer]
 Draws = Literal["shared", "independent"]
 
 UNTOUCHED = "Theta and the weights are as they were before this step; a lower learning rate often helps."
+
+
+class Accumulated:
+    """The mean of several losses, as one loss whose gradient needs the memory of one of them at a time.
+
+    The steps of a search compute a part forwards and backwards before the next one begins. Whoever else calls it
+    gets the mean.
+
+    Args:
+        parts: the losses, such as those on several small minibatches.
+    """
+
+    def __init__(self, *parts: LossOf) -> None:
+        if not parts:
+            raise ValueError("Accumulated needs at least one loss, got none.")
+        self.parts = parts
+
+    def __call__(self, model: nn.Module) -> Tensor:
+        """Compute the mean, with the graphs of all parts."""
+        return torch.stack([part(model) for part in self.parts]).mean()
 
 
 class NonFiniteLoss(ArithmeticError):

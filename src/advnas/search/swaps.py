@@ -22,7 +22,7 @@ from advnas.architecture import Draw
 from advnas.distribution import Distribution
 from advnas.randomness import generator
 from advnas.records.restoring import check_form
-from advnas.search.parent import gate_slope, gradients
+from advnas.search.parent import loss_and_slope
 from advnas.search.schedule import Length
 from advnas.search.second_order import Further
 from advnas.search.step import LossOf, NonFiniteLoss
@@ -165,7 +165,9 @@ def warn_of(check: CreditCheck) -> None:
         warnings.warn(str(check), CreditWarning, stacklevel=_CALLER_OF_RUN)
 
 
-_CALLER_OF_RUN = 7  # frames above `warn_of`: SearchRun's two, the loop's two, Search.run, and there it is
+_CALLER_OF_RUN = (
+    9  # frames above `warn_of`: SearchRun's two, the loop's two, two around it, Search.run, and its caller
+)
 
 
 def plan_squares(search: "Search", length: Length) -> int:
@@ -309,8 +311,7 @@ class _Square:
         try:
             with search.parent.step("swap before architecture step", draw), search.weights.loaded(draw):
                 with search.parent.running(draw) as trace, search.weights.frozen(draw), torch.enable_grad():
-                    loss = search.parent.loss(loss_of, trace)
-                    slope = gate_slope(gradients(loss, [draw.weights])[0], draw)
+                    loss, slope = loss_and_slope(search.parent, loss_of, draw, trace)
                 further = Further(search.parent, search.weights, search.policy, draw, loss_of, None)
                 value = loss.detach().to(draw.weights.device)
                 feedback = Feedback(value, slope, trace.reached, further.probe, further.unrolled)

@@ -22,6 +22,7 @@ from advnas.records.restoring import check_form
 from advnas.retrain import Recipe, retrain
 from advnas.search import Draws, Length, Replayed, Search, batches_in
 from advnas.search.device import Device
+from advnas.search.precision import set_precision
 from advnas.strategies import Answer
 from advnas.studies.entry import make
 from advnas.studies.study import Taken
@@ -97,6 +98,7 @@ class OwnNetworkStudy:
         search, task = self._make(strategy, seed)
         self.__dict__.setdefault("length", self._length_of(task))  # where cached_property looks for it
         search.model.to(self.settings.device)
+        set_precision(search, self.settings.precision)
         search.join(current(), self.settings.draws)
         return search, self._data(task, seed)
 
@@ -125,10 +127,15 @@ class OwnNetworkStudy:
         search, task = self._make(strategies.baselines()[0], seed)
         search.model.to(self.settings.device)
         outcome = retrain(
-            search.derive(Architecture(architecture), fresh=seed_of(seed, _FRESH)),
+            search.derive(Architecture(architecture), fresh=partial(self._fresh_model, seed)),
             Task(task.training, task.validation, self._placed(task.loss)),
             epochs=self.settings.retrain_epochs,
-            recipe=Recipe(search.weight_optimizer, search.annealing, search.weight_clip),
+            recipe=Recipe(
+                search.make_weight_optimizer,
+                search.annealing,
+                search.weight_clip,
+                precision=self.settings.precision,
+            ),
             seed=seed_of(seed, _RETRAINING),
             folder=folder,
         )
@@ -140,6 +147,12 @@ class OwnNetworkStudy:
             "parameters": sum(parameter.numel() for parameter in outcome.model.parameters()),
             "best_epoch": outcome.best.number,
         }
+
+    def _fresh_model(self, seed: int) -> nn.Module:
+        """A model that the user's function makes with a seed of its own, so that all initialisations are theirs."""
+        own = seed_of(seed, _FRESH) % 2**31  # some generators take no more
+        with seeded(own):  # in case that the function leaves it to torch
+            return self._make(strategies.baselines()[0], own)[0].model
 
     def retrained(self, seed: int, architecture: Mapping[str, str], weights: Path) -> tuple[nn.Module, Task, None]:
         """The answer with the weights that its retraining left in a file."""
@@ -178,7 +191,12 @@ class OwnNetworkStudy:
             search,
             Task(task.training, task.validation, self._placed(task.loss)),
             epochs=self.settings.retrain_epochs,
-            recipe=Recipe(search.weight_optimizer, search.annealing, search.weight_clip),
+            recipe=Recipe(
+                search.make_weight_optimizer,
+                search.annealing,
+                search.weight_clip,
+                precision=self.settings.precision,
+            ),
             seed=seed,
         )
 

@@ -1,0 +1,165 @@
+"""Callbacks: what happens besides the search, at its start, steps, epochs, checkpoints and end."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch.optim.lr_scheduler import LRScheduler
+
+from advnas.arguments import check_count
+from advnas.search.step import Step
+from advnas.search.verdict import is_decided
+
+if TYPE_CHECKING:
+    from advnas.architecture import Architecture
+    from advnas.search.loop import SearchRun
+    from advnas.search.search import Search
+
+
+class StopSearch(Exception):
+    """Raised by a callback: end the search in order, after the turn that is under way, with a checkpoint."""
+
+
+class RunView:
+    """What a callback sees of a run.
+
+    Attributes:
+        search: the search itself.
+        folder: of the run; None without one.
+        record: the latest record (entropy, loss, answers), as `records.jsonl` has it; None before the first.
+        gradient_norms: of the latest steps before clipping: "weights" and "theta", as far as there were any.
+    """
+
+    def __init__(self, run: "SearchRun", folder: Path | None) -> None:
+        self.search: Search = run.search
+        self.folder, self.length, self._run = folder, run.length, run
+        self.record: Mapping[str, Any] | None = None
+        self.gradient_norms: dict[str, float] = {}
+
+    @property
+    def epoch(self) -> float:
+        """Passes over the training data so far, the warm-up included."""
+        return self._run.position / self.length.per_epoch
+
+    @property
+    def in_warmup(self) -> bool:
+        """Whether theta is still fixed."""
+        return self._run.position < self.length.warmup_turns
+
+    @property
+    def learning_rates(self) -> dict[str, tuple[float, ...]]:
+        """Of the latest steps, one per parameter group: of the "weights" and of "theta"."""
+        optimizers = {"weights": self.search.weights.optimizer, "theta": self.search.policy.optimizer}
+        return {
+            name: tuple(float(group["lr"]) for group in optimizer.param_groups)
+            for name, optimizer in optimizers.items()
+        }
+
+    def see(self, step: Step) -> None:
+        """Take over what a step says about gradients."""
+        if step.phase == "architecture" and step.gradient_norm is not None:
+            self.gradient_norms["theta"] = step.gradient_norm
+        if step.phase != "architecture" or self.search.schedule == "joint":
+            self.gradient_norms["weights"] = self.search.weights.gradient_norm
+
+
+class Callback:
+    """Subclass it and write the methods that you need. In a group of processes each calls its own callbacks.
+
+    A method may raise `StopSearch`. What `state` returns is saved with every checkpoint, and `restore` gets it back
+    where the search is resumed.
+    """
+
+    def start(self, run: RunView) -> None:
+        """Before the first step of this call of `run`; a resumed search is already where it was."""
+
+    def step(self, run: RunView, step: Step) -> None:
+        """After every step, before the next."""
+
+    def epoch(self, run: RunView) -> None:
+        """After every pass over the training data, before its checkpoint."""
+
+    def checkpoint(self, run: RunView) -> None:
+        """After a checkpoint was written into `run.folder`."""
+
+    def end(self, run: RunView) -> None:
+        """At the end, however it came: the last step, StopSearch, a signal or an error."""
+
+    def state(self) -> dict[str, Any]:
+        """Return what the callback carries from one step to the next: plain values and tensors."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+
+
+class TimeLimit(Callback):
+    """Stop after the turn in which this call of `run` has taken so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds <= 0:
+            raise ValueError(f"time_limit must be a positive number of seconds, got {seconds!r}.")
+        self._seconds, self._started = seconds, 0.0
+
+    def start(self, run: RunView) -> None:
+        """Start the clock."""
+        self._started = time.monotonic()
+
+    def step(self, run: RunView, step: Step) -> None:
+        """Look at the clock."""
+        if time.monotonic() - self._started >= self._seconds:
+            raise StopSearch(f"the time limit of {self._seconds:g} s is over")
+
+
+class Patience(Callback):
+    """Stop when the answer has been decided for so many epochs in a row.
+
+    An epoch counts if at its end the search is decided (`Verdict.decided`: the entropy is at most half of its
+    start, and at no decision the two most likely operations are close) and the most likely architecture is the one
+    of the epoch before. Any other epoch starts the count again.
+    """
+
+    def __init__(self, epochs: int) -> None:
+        self._epochs = check_count("patience", epochs)
+        self._count, self._answer = 0, dict[str, str]()
+
+    def epoch(self, run: RunView) -> None:
+        """Count the epoch."""
+        answer: Architecture = run.search.argmax()
+        same = is_decided(run.search) and dict(answer) == self._answer
+        self._count, self._answer = (self._count + 1 if same else 0), dict(answer)
+        if self._count >= self._epochs:
+            raise StopSearch(f"the answer has been decided and the same for {self._count} epochs (patience)")
+
+    def state(self) -> dict[str, Any]:
+        """The count and the answer it is of."""
+        return {"count": self._count, "answer": self._answer}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Count on."""
+        self._count, self._answer = int(state["count"]), dict(state["answer"])
+
+
+class StepScheduler(Callback):
+    """Step a learning rate scheduler of torch after every weight step, and save its state with every checkpoint.
+
+    Args:
+        scheduler: of `search.weight_optimizer`, such as OneCycleLR.
+    """
+
+    def __init__(self, scheduler: LRScheduler) -> None:
+        self._scheduler = scheduler
+
+    def step(self, run: RunView, step: Step) -> None:
+        """Take the scheduler's step with those of the weights."""
+        if step.phase != "architecture" or run.search.schedule == "joint":
+            self._scheduler.step()
+
+    def state(self) -> dict[str, Any]:
+        """The scheduler's own."""
+        return self._scheduler.state_dict()
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Give it back to the scheduler."""
+        self._scheduler.load_state_dict(dict(state))

@@ -1,0 +1,58 @@
+"""The optimisers that people bring: a function that makes one, or one that is ready."""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from advnas.search.step import OptimizerOf
+
+
+def make_optimizer(given: OptimizerOf | Optimizer, model: nn.Module) -> Optimizer:
+    """Return the optimiser of all weights of a model.
+
+    Args:
+        given: called with the list of the parameters, or an optimiser of (some of) them, which is taken as it is.
+        model: whose parameters they are.
+
+    Raises:
+        ValueError: a ready optimiser is of another model.
+        TypeError: it is neither.
+    """
+    made = given if isinstance(given, Optimizer) else given(list(model.parameters()))
+    if not isinstance(made, Optimizer):
+        raise TypeError(
+            f"weight_optimizer must be an optimiser or make one from parameters, and gave {type(made).__name__}. "
+            "Write for example weight_optimizer=partial(torch.optim.AdamW, lr=1e-3)."
+        )
+    own = {id(parameter) for parameter in model.parameters()}
+    strange = sum(id(parameter) not in own for group in made.param_groups for parameter in group["params"])
+    if strange:
+        raise ValueError(
+            f"{strange} parameters of the given {type(made).__name__} are not those of the model. Make it from "
+            "model.parameters() after the model is complete, or give a function that makes it."
+        )
+    return made
+
+
+def factory_of(given: OptimizerOf | Optimizer) -> OptimizerOf:
+    """Return what makes such an optimiser for other parameters, as a retraining needs it."""
+    if not isinstance(given, Optimizer):
+        return given
+    groups = [{key: value for key, value in group.items() if key != "params"} for group in given.param_groups]
+    return partial(_another, type(given), groups)
+
+
+def _another(
+    kind: type[Optimizer], groups: Sequence[Mapping[str, Any]], parameters: list[nn.Parameter]
+) -> Optimizer:
+    if len(groups) > 1:
+        raise ValueError(
+            f"The {kind.__name__} of the search has {len(groups)} parameter groups, and nobody knows which weights "
+            "of another module belong to which. Give Search a function that makes the optimiser from parameters."
+        )
+    takes = inspect.signature(kind).parameters
+    return kind(parameters, **{key: value for key, value in groups[0].items() if key in takes})

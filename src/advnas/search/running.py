@@ -1,0 +1,203 @@
+"""One call of `Search.run`: its options, its callbacks, its folder, and how it ends."""
+
+import json
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from torch import Tensor, nn
+
+from advnas.arguments import check_count, did_you_mean
+from advnas.records.files import parse_json, write_atomically
+from advnas.records.provenance import provenance
+from advnas.search.callbacks import Callback, Patience, RunView, StopSearch, TimeLimit
+from advnas.search.data import Replayed
+from advnas.search.device import Device
+from advnas.search.loop import Recorder, SearchRun, run_search
+from advnas.search.progress import ShowProgress
+from advnas.search.schedule import Length, batches_in
+from advnas.search.step import Step
+from advnas.search.swaps import warn_of
+from advnas.search.verdict import UndecidedWarning, undecided_warning, verdict_of
+from advnas.task import Task
+
+if TYPE_CHECKING:
+    from advnas.search.search import Search
+
+
+class RunOptions(TypedDict, total=False):
+    """What `Search.run` can be told besides data, length and folder; see there."""
+
+    on_step: Callable[[Step], object] | None
+    callbacks: Sequence[Callback]
+    progress: bool
+    device: str | None
+    accumulate: int
+    time_limit: float | None
+    patience: int | None
+
+
+class Watch:
+    """Keeps what a run leaves, in a folder or in memory, and calls the callbacks.
+
+    `StopSearch` is remembered until the turn is over: only then all that belongs to a checkpoint fits together.
+    """
+
+    def __init__(self, run: SearchRun, callbacks: Sequence[Callback], recorder: Recorder | None) -> None:
+        self._run, self._callbacks, self._recorder = run, callbacks, recorder
+        self.view = RunView(run, None if recorder is None else recorder.folder)
+        self._stop: StopSearch | None = None
+
+    def tell(self, moment: str, *details: Any) -> None:
+        """Call one method of every callback."""
+        for callback in self._callbacks:
+            try:
+                getattr(callback, moment)(self.view, *details)
+            except StopSearch as stop:
+                self._stop = self._stop or stop
+
+    @property
+    def has_records(self) -> bool:
+        """Whether anything was measured yet."""
+        return bool(self._run.records) if self._recorder is None else self._recorder.has_records
+
+    def end_warmup(self) -> None:
+        """Count the time from here on as the search."""
+        if self._recorder is not None:
+            self._recorder.end_warmup()
+
+    def note(self, step: Step) -> None:
+        """Write a step into the journal, if there is one."""
+        if self._recorder is not None:
+            self._recorder.note(step)
+        self.view.see(step)
+        self.tell("step", step)
+
+    def record(self) -> None:
+        """Measure where the run stands."""
+        self.view.record = self._run.record() if self._recorder is None else self._recorder.record()
+        if self._recorder is None and self.view.record is not None:
+            self._run.records.append(dict(self.view.record))
+
+    def end_turn(self, *, save: bool) -> None:
+        """End an epoch if one is over, save if that is due, and stop if a callback in any process asked for it."""
+        if save:
+            self.tell("epoch")
+        stop = self._run.search.group.any(self._stop is not None)
+        if self._recorder is not None:
+            self._recorder.end_turn(save=save or stop)
+            if save or stop:
+                self.tell("checkpoint")
+        if stop:
+            raise self._stop or StopSearch("another process asked for it")
+
+
+def carry_out(
+    search: "Search",
+    task: Task,
+    epochs: int,
+    warmup: int,
+    folder: Path | None,
+    resume: bool,
+    options: RunOptions,
+) -> None:
+    """Do what `Search.run` says."""
+    _check_options(options)
+    _refuse_another_run(search, folder if resume else None)
+    run = _begin(search, task, (epochs, warmup), options)
+    callbacks = run.callbacks = _callbacks(search, options)
+    with ExitStack() as stack:
+        recorder = None
+        if folder is not None:
+            advice = f"Go on with run(..., folder={str(folder)!r}, resume=True)."
+            recorder = stack.enter_context(
+                Recorder(folder, run, asked=run.asked(), resume=resume, group=search.group, advice=advice)
+            )
+            if search.group.rank == 0:
+                _amend_folder(folder, run)
+        stopped = _take_turns(run, Watch(run, callbacks, recorder), options.get("on_step"))
+        run.folder = folder
+        search.latest_run = run
+        if recorder is not None:
+            recorder.finish(run.result() | stopped, keep_checkpoints=True)
+    if search.group.rank == 0 and not verdict_of(search).decided:
+        warnings.warn(undecided_warning(search), UndecidedWarning, stacklevel=3)
+
+
+def _take_turns(run: SearchRun, watch: Watch, on_step: Callable[[Step], object] | None) -> dict[str, str]:
+    """Take the turns that are left; why a callback stopped them, if one did."""
+    try:
+        watch.tell("start")
+        run_search(run, recorder=watch, on_step=on_step)
+    except StopSearch as stop:
+        return {"stopped": str(stop) or "a callback asked for it"}
+    finally:
+        watch.tell("end")
+    return {}
+
+
+def _check_options(options: RunOptions) -> None:
+    for name in options:
+        if name not in RunOptions.__annotations__:
+            known = ["epochs", "warmup", "folder", "resume", *RunOptions.__annotations__]
+            raise TypeError(
+                f"Search.run has no option {name!r}{did_you_mean(name, known)}. It has {', '.join(known)}."
+            )
+
+
+def _refuse_another_run(search: "Search", resumed: Path | None) -> None:
+    if search.weight_steps and (resumed is None or not any(resumed.glob("checkpoint-*.json"))):
+        raise ValueError(
+            f"This search has already taken {search.weight_steps} weight steps, and its schedules are over or "
+            "under way. Make a new Search, take further steps with weight_step and architecture_step, or extend a "
+            "run that has a folder: run(..., epochs=MORE, folder=ITS_FOLDER, resume=True)."
+        )
+
+
+def _begin(search: "Search", task: Task, epochs: tuple[int, int], options: RunOptions) -> SearchRun:
+    """Put the data and the length of a run together."""
+    group, together = search.group, check_count("accumulate", options.get("accumulate", 1))
+    per_epoch = batches_in(task.training, processes=group.size) // together
+    if not per_epoch:
+        raise ValueError(
+            f"accumulate={together} asks for more minibatches per step than a pass over the training data has. "
+            "Write a smaller number."
+        )
+    device = options.get("device")
+    if device is not None:
+        task = replace(task, loss=_on(Device(device), task.loss))
+        search.model.to(device)
+    data = Replayed.of(task, search.seed, (group.rank, group.size))
+    return SearchRun(search, replace(data, accumulate=together), Length(per_epoch, *epochs), warn_of)
+
+
+def _on(device: Device, loss: Callable[[nn.Module, Any], Tensor]) -> Callable[[nn.Module, Any], Tensor]:
+    return lambda model, batch: loss(model, device.place(batch))
+
+
+def _callbacks(search: "Search", options: RunOptions) -> tuple[Callback, ...]:
+    time_limit, patience = options.get("time_limit"), options.get("patience")
+    given = tuple(options.get("callbacks", ()))
+    for callback in given:
+        if not isinstance(callback, Callback):
+            raise TypeError(f"callbacks must be objects of subclasses of advnas.Callback, got {callback!r}.")
+    return (
+        *given,
+        *([] if time_limit is None else [TimeLimit(time_limit)]),
+        *([] if patience is None else [Patience(patience)]),
+        *([ShowProgress()] if options.get("progress", True) and search.group.rank == 0 else []),
+    )
+
+
+def _amend_folder(folder: Path, run: SearchRun) -> None:
+    """Let the folder of a search that goes on say so: its result is not known yet, its length may be another."""
+    if run.position < run.length.turns:
+        (folder / "result.json").unlink(missing_ok=True)
+    if run.extends is not None:
+        path = folder / "run.json"
+        before = parse_json(path.read_bytes(), str(path))
+        note = {"extended": {**before.get("extended", {}), str(run.extends): provenance()}}
+        write_atomically(path, json.dumps(before | run.asked() | note, indent=1) + "\n")
