@@ -40,7 +40,7 @@ def shape_returned(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, A
     except NotImplementedError:
         return None
     except (RuntimeError, ValueError, TypeError) as error:
-        return None if "meta" in str(error) else f"an error ({error})"
+        return None if "meta" in str(error).lower() else f"an error ({error})"
     except Exception:  # whatever somebody's own module does not know about such tensors
         return None
 

@@ -319,8 +319,8 @@ def test_an_interrupted_step_is_taken_completely_or_not_at_all(kind, store, stra
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", STEPS)
 @pytest.mark.parametrize("store", ["resident", "host", "disk"])
-@pytest.mark.parametrize("strategy", ["contrast", "advantage", "darts"])
+@pytest.mark.parametrize("strategy", ["contrast", "advantage", "darts", Darts(second_order=True)], ids=str)
 def test_interrupts_at_thousands_of_lines(kind, store, strategy):
-    """27 kinds of step, 80 lines each."""
+    """36 kinds of step, 80 lines each."""
     outcomes = interrupt_everywhere(make(strategy, store), kind, points=80)
     assert sum(outcomes.values()) >= 80

@@ -29,7 +29,10 @@ def test_a_plan_counts_weights_and_what_the_optimiser_keeps():
     everything = sum(parameter.numel() for parameter in network.parameters())
     assert (plan.parameters, plan.weights, plan.optimizer_factor) == (everything, 4 * everything, 2)
     assert plan.weights_of_one <= plan.weights
-    assert plan.stored_peak < plan.sparse_peak < plan.dense_peak
+    assert plan.stored_peak < plan.sparse_peak
+    copy_to_undo = 3 * plan.weights_of_one
+    assert plan.activations < copy_to_undo
+    assert plan.sparse_peak == 3 * plan.weights + plan.weights_of_one + copy_to_undo
     assert plan.pass_seconds > 0
     plain = Search(model(), weight_optimizer=partial(torch.optim.SGD, lr=0.1)).plan(loss)
     assert plain.optimizer_factor == 0

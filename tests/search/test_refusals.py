@@ -214,6 +214,12 @@ def test_other_numbers_in_the_same_parameters_are_no_change():
     search.weight_step(loss_of)
 
 
+@pytest.mark.filterwarnings("ignore:Lazy modules are a new feature:UserWarning")
+def test_weights_that_have_no_shape_yet_are_told():
+    with pytest.raises(ValueError, match=r"'1\.candidates\.0\.weight' has no shape yet.*lazy module.*run every"):
+        Search(network(nn.LazyLinear(4)))
+
+
 # Threads
 
 

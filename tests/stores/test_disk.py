@@ -1,3 +1,5 @@
+import os
+
 import pytest
 import torch
 from torch import nn
@@ -120,3 +122,31 @@ def test_what_was_released_returns(lab, cached, resident_bytes):
     for one in (search, resident):
         lab.take_steps(one, 2, start=2)
     lab.assert_equal(search, resident)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+@pytest.mark.parametrize("kind", ["weight_step", "architecture_step", "joint_step"])
+def test_a_forked_process_may_not_take_steps_in_the_scratch_file_of_its_parent(kind):
+    """They have it in common: a step of the child would change the weights of the parent."""
+    search = Search(
+        nn.Sequential(Choice({"a": nn.Linear(3, 3), "b": nn.Linear(3, 3)})), weights=weights.Disk("1MB")
+    )
+    before = {name: value.clone() for name, value in search.model.state_dict().items()}
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            getattr(search, kind)(lambda model: model(torch.ones(2, 3)).square().mean())
+        except RuntimeError as error:
+            os.write(writing, str(error).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writing)
+    message = os.read(reading, 10_000).decode()
+    os.close(reading)
+    assert "forked from one that searches with weights='disk'" in message
+    assert "Make the Search in this process" in message
+    assert all(torch.equal(before[name], value) for name, value in search.model.state_dict().items())
+    getattr(search, kind)(lambda model: model(torch.ones(2, 3)).square().mean())  # the parent may

@@ -69,13 +69,13 @@ class GatePlacement:
         If not, forget the norm. Buffers and torch's generators are as before.
         """
         assert self.norm is not None
-        self.declared = False
         buffers, random = BufferSnapshot(self.candidate.modules()), GeneratorStates(_devices(args, kwargs))
         try:
             once, often = (self._outputs(factor, random, args, kwargs) for factor in (1.0, _FACTOR))
         finally:
             buffers.put_back()
             random.restore()
+        self.declared = False
         if not _are_in_proportion(once, often):
             self.norm = None
         return self.norm is not None

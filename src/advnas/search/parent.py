@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from advnas.architecture import Draw
 from advnas.gates import Lend, at_hand
@@ -25,6 +26,7 @@ class Parent:
 
     def __init__(self, model: nn.Module, seed: int, progress: Progress) -> None:
         _refuse_wrappers(model)
+        _refuse_lazy(model)
         self.model, self.space = model, SearchSpace(model)
         self.rank = 0
         self.precision = Precision()
@@ -132,6 +134,15 @@ def _refuse_wrappers(model: nn.Module) -> None:
     for module in model.modules():
         if not _WRAPPERS.isdisjoint(kind.__name__ for kind in type(module).__mro__):
             raise ValueError(f"The network is wrapped in {type(module).__name__}. {_USE_A_GROUP}")
+
+
+def _refuse_lazy(model: nn.Module) -> None:
+    lazy = [name for name, weight in (*model.named_parameters(), *model.named_buffers()) if is_lazy(weight)]
+    if lazy:
+        raise ValueError(
+            f"{lazy[0]!r} has no shape yet: it belongs to a lazy module of torch, and a search must know its weights. "
+            "Name the sizes, or run every candidate once before making the Search."
+        )
 
 
 def gradients(

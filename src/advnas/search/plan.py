@@ -40,17 +40,22 @@ class Plan:
     @property
     def sparse_peak(self) -> int:
         """Of a step that runs one candidate a decision, all weights resident."""
-        return int(self.weights * (1 + self.optimizer_factor)) + self.weights_of_one + self.activations
+        return int(self.weights * (1 + self.optimizer_factor)) + self.weights_of_one + self._in_passing
 
     @property
     def stored_peak(self) -> int:
         """The same where the weights of undrawn candidates live elsewhere."""
-        return int(self.weights_of_one * (2 + self.optimizer_factor)) + self.activations
+        return int(self.weights_of_one * (2 + self.optimizer_factor)) + self._in_passing
 
     @property
     def dense_peak(self) -> int:
         """Of a step that runs all candidates; an upper bound."""
         return int(self.weights * (2 + self.optimizer_factor)) + self.dense_activations
+
+    @property
+    def _in_passing(self) -> int:
+        """Activations, or after them the copy of weights and optimiser state that undoes a step which fails."""
+        return max(self.activations, int(self.weights_of_one * (1 + self.optimizer_factor)))
 
     def fits(self, peak: int) -> bool | None:
         """Whether there is room for it now; None where that cannot be told."""

@@ -39,7 +39,10 @@ class Accumulated:
 
 
 class NonFiniteLoss(ArithmeticError):
-    """The loss or its gradient is infinite or not a number; theta and the weights are as before the step."""
+    """The loss, its gradient or what an optimiser made of it is infinite or not a number.
+
+    Theta, weights, buffers and both optimisers are as before the step.
+    """
 
 
 class SearchStopped(KeyboardInterrupt):

@@ -32,7 +32,8 @@ class Disk:
 
     Args:
         budget: How much of the candidates' weights and optimiser state may be in memory, counted in blocks of 64 KB
-            as the kernel maps them. The shared weights, the gradients of one draw and the activations need more.
+            as the kernel maps them. The shared weights, the gradients of one draw, the activations, and after them
+            the copy that undoes a step which fails, need more.
         folder: Where the scratch file is; the system's temporary folder by default. Make sure that it is on a disk.
         device: Where to compute; where the model is, by default.
     """
