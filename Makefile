@@ -29,7 +29,7 @@ test: lint
 	$(BIN)/pytest -m 'not slow' -n logical --maxprocesses 2
 
 test-slow: install
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m slow -n logical --maxprocesses 2
 
 # `make test` renders the reports too where it finds a Chromium; this installs Debian's first.
 test-browser: install

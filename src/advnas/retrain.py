@@ -1,7 +1,6 @@
 """Train a derived module from scratch: any module, any task; keeps the best weights and survives being stopped."""
 
 import copy
-import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sized
 from dataclasses import asdict, dataclass
@@ -25,7 +24,8 @@ from advnas.records.restoring import (
 from advnas.records.unsaved import UnsavedBuffers
 from advnas.search import PAPER_WEIGHTS, NonFiniteLoss, OptimizerOf, Recorder, advance, cosine
 from advnas.search.schedule import Rates
-from advnas.task import Task, mean_over
+from advnas.search.step import clip_gradient, make_optimizer
+from advnas.task import Task, length_of, mean_over
 
 Score = Callable[[nn.Module], float]
 
@@ -106,7 +106,8 @@ class _Training:
         self._model, self._task, self._recipe = model, task, recipe
         self._epochs, self._seed = epochs, seed
         # An architecture of skips alone has no weights, and an optimiser refuses to have none.
-        self._optimizer = recipe.optimizer(list(model.parameters()) or [nn.Parameter(torch.zeros(0))])
+        parameters = list(model.parameters()) or [nn.Parameter(torch.zeros(0))]
+        self._optimizer = make_optimizer(recipe.optimizer, parameters)
         self.settings = {
             "epochs": epochs,
             "seed": seed,
@@ -139,16 +140,15 @@ class _Training:
     def _train(self) -> float:
         """One pass over the training data; its mean loss."""
         data = self._task.training
-        batches = data if isinstance(data, Sized) else list(data)
+        batches = data if isinstance(data, Sized) and length_of(data) is not None else list(data)
         parameters, losses = list(self._model.parameters()), list[float]()
-        clip = math.inf if self._recipe.clip is None else self._recipe.clip
         self._model.train()
         for number, batch in enumerate(batches):
             self._rates.anneal((self.position + number / len(batches)) / self._epochs)
             loss = self._task.loss(self._model, batch)
             self._optimizer.zero_grad(set_to_none=True)
             self._backward(loss)
-            norm = torch.nn.utils.clip_grad_norm_(parameters, clip)
+            norm = clip_gradient(parameters, self._recipe.clip)
             _check_finite(loss, norm, number)
             self._optimizer.step()
             losses.append(loss.item())

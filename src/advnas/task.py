@@ -1,7 +1,7 @@
 """A task: data, and the loss of a model on a minibatch of it."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,14 @@ class Task:
     test: Iterable[Any] | None = None
     metric: Callable[[nn.Module, Any], float] | None = None
     examples: int | None = None
+
+
+def length_of(batches: Iterable[Any]) -> int | None:
+    """How many minibatches a pass has; None where only reading them tells, as for an IterableDataset."""
+    try:
+        return len(batches) if isinstance(batches, Sized) else None
+    except TypeError:  # a DataLoader has a length if its dataset has one
+        return None
 
 
 def mean_over(model: nn.Module, batches: Iterable[Any], of: Callable[[nn.Module, Any], Any]) -> float:

@@ -1,7 +1,6 @@
 """SharedWeights: the weights of the parent network, their optimiser, and where the undrawn ones live."""
 
 import copy
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -25,7 +24,7 @@ from advnas.records.restoring import (
     rolled_back_on_failure,
 )
 from advnas.search.schedule import Annealing, Rates
-from advnas.search.step import OptimizerOf, check_finite
+from advnas.search.step import OptimizerOf, check_finite, clip_gradient, make_optimizer
 from advnas.space import SearchSpace
 from advnas.stores import Store, load_shared_weights
 
@@ -51,7 +50,7 @@ class SharedWeights:
                 "the Choice into a module with some."
             )
         self.space, self.clip, self.store = space, clip, store
-        self.optimizer = optimizer(parameters)
+        self.optimizer = make_optimizer(optimizer, parameters)
         self.settings = optimizer_settings(self.optimizer)
         self.store.attach(space, self.optimizer)
         self._groups = {
@@ -217,7 +216,7 @@ class DrawnPath:
             torch.autograd.backward(loss, inputs=inputs)
         mean = average_weights(self._weights.group, loss, self.parameters, self.norms)
         check_finite("The loss is", mean.item())  # after averaging, so that all ranks stop or none
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self._weights.clip or math.inf)
+        norm = clip_gradient(self.parameters, self._weights.clip)
         check_finite("The gradient of the weights has norm", norm.item())
         return mean
 
