@@ -61,3 +61,13 @@ def test_errors_of_the_system_are_told_without_their_number(here, monkeypatch, e
 
     monkeypatch.setattr(advnas.cli.main, "run", fail)
     assert here("list", "tasks") == (2, "", told)
+
+
+def test_a_misspelt_command_is_told_what_was_meant(here):
+    code, _, error = here("serch", "--task", "digits")
+    assert (code, error.partition(". ")[0]) == (2, "advnas: There is no command 'serch' (did you mean 'search'?)")
+
+
+@pytest.mark.parametrize("name", ["search", "export", "retrain", "experiment", "report", "query", "data", "list"])
+def test_every_command_has_help(here, name):
+    assert here(name, "--help")[0] == 0

@@ -350,6 +350,8 @@ class Recorder:
             written = {name: {"lines": count} for name, count in counts.items()}
         else:
             check_form(written, [{name: {"lines": 0, "sha256": ""} for name in counts}], "journals")
+            for name in counts:
+                check_count(f"journals.{name}.lines", written[name]["lines"], least=0)
         self._work.restore(saved["work"], self.folder)
         self._records, self._written = records, written
         self.warmup_seconds = saved["warmup_seconds"]
