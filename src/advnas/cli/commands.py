@@ -196,7 +196,7 @@ class Search:
     folder: _Folder = None
     """Where everything is kept; a new one below runs/ if not given."""
     resume: Annotated[bool, arg(help_behavior_hint="")] = False
-    """Go on with the search in the folder, or with the last one below runs/."""
+    """Go on with the search in the folder, or with the newest one below runs/ that was stopped."""
     config: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
     """A TOML file with these same names, and a table [options] for the function that makes the search."""
     device: _Text = None

@@ -1,6 +1,7 @@
 """From the command line to what carries a command out."""
 
 import sys
+import warnings
 from collections.abc import Sequence
 
 import tyro
@@ -35,6 +36,8 @@ def main() -> None:
     _check_command(sys.argv[1:2])
     description = "Find a network's architecture while it trains. `advnas --version` tells the version."
     command = tyro.cli(Command, prog="advnas", description=description)
+    plain = warnings.formatwarning
+    warnings.formatwarning = lambda message, *place, **more: f"warning: {message}\n"
     try:
         run(command)
     except (ValueError, OSError) as error:
@@ -43,6 +46,8 @@ def main() -> None:
     except KeyboardInterrupt as stopped:
         print(f"advnas: {str(stopped) or 'Stopped.'}", file=sys.stderr)
         raise SystemExit(130) from None
+    finally:
+        warnings.formatwarning = plain
 
 
 def _check_command(first: Sequence[str]) -> None:
