@@ -30,7 +30,7 @@ test: lint
 
 # The page on common practice runs with the real packages here.
 test-slow: .venv/integrations
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m slow -n logical --maxprocesses 2
 
 .venv/integrations: .venv/installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[integrations]'

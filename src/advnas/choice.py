@@ -48,6 +48,8 @@ class Choice(nn.Module):
         super().__init__()
         _check_candidates(candidates)
         _check_edge(edge)
+        if name is not None:
+            _check_name("A choice", name)
         self.name, self.edge = name, edge
         self.operations = tuple(candidates)
         self.candidates = nn.ModuleList(candidates.values())
@@ -77,6 +79,7 @@ class Choice(nn.Module):
         if DistributedDataParallel._active_ddp_module is not None:
             route.wrapped = True
         if route.rivals and graph:  # without a graph, nobody asks for a slope
+            self._refuse_transforms()
             return self._run_with_rivals(route, args, kwargs)
         total = self._run_all(route.active, args, kwargs)
         if graph and not route.cut:
@@ -134,6 +137,15 @@ class Choice(nn.Module):
         """Run what is on the path now, and the rivals in the backward pass, on the same input."""
         rerun = Rerun(self, args, kwargs)
         return add_zero_gates(rerun, route.rivals, self._run_all(route.active, args, kwargs))
+
+    def _refuse_transforms(self) -> None:
+        """Rivals run in the backward pass, where a transform that the forward pass was in is over."""
+        if torch._C._functorch.peek_interpreter_stack() is not None:
+            raise TypeError(
+                f"The loss runs {self.label} inside a transform of torch.func, such as vmap or grad, where it "
+                "cannot be compared with other candidates. Compute the loss without one, or write "
+                "strategy='advantage'."
+            )
 
     def run_rival(self, index: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run one candidate without a graph, and leave its buffers, such as running statistics, as they are."""
@@ -267,6 +279,25 @@ class Zero(nn.Module):
         return x.new_zeros(*x.shape[:2], *spatial)
 
 
+def choices_by_name(model: nn.Module) -> dict[str, list[Choice]]:
+    """Find the choices of a model: by the name that was given, or else by their place.
+
+    Raises:
+        ValueError: one is named like the place of another, which has no name; they would be one decision.
+    """
+    groups: dict[str, list[Choice]] = {}
+    for path, module in model.named_modules():
+        if isinstance(module, Choice):
+            own = groups.setdefault(module.name or path or "choice", [])
+            own.append(module)
+            if len({choice.name is None for choice in own}) > 1:
+                raise ValueError(
+                    f"A choice is named {module.name or path!r}, and another without a name stands at this place "
+                    "of the model; they would be one decision. Give one of them another name."
+                )
+    return groups
+
+
 _SHAPES_REMEMBERED = 16
 
 
@@ -279,11 +310,17 @@ def _check_candidates(candidates: Mapping[str, nn.Module]) -> None:
     if not candidates:
         raise ValueError("A Choice needs at least one candidate, got none.")
     for name, candidate in candidates.items():
+        _check_name("A candidate", name)
         if not isinstance(candidate, nn.Module):
             raise TypeError(
                 f"Candidate {name!r} is {candidate!r}, which is not an nn.Module. "
                 + ("Write an instance, not the class." if isinstance(candidate, type) else "Wrap it in one.")
             )
+
+
+def _check_name(what: str, name: object) -> None:
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"{what} is named by a text, got {name!r}. Write for example {str(name) or 'conv'!r}.")
 
 
 def _check_edge(edge: tuple[str, str] | None) -> None:

@@ -1,7 +1,6 @@
 """Train a derived module from scratch: any module, any task; keeps the best weights and survives being stopped."""
 
 import copy
-import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sized
 from dataclasses import asdict, dataclass
@@ -27,7 +26,8 @@ from advnas.records.unsaved import UnsavedBuffers
 from advnas.search import PAPER_WEIGHTS, NonFiniteLoss, OptimizerOf, Recorder, advance, cosine
 from advnas.search.precision import Precision
 from advnas.search.schedule import Rates
-from advnas.task import Task, mean_over
+from advnas.search.step import clip_gradient, make_optimizer
+from advnas.task import Task, length_of, mean_over
 
 Score = Callable[[nn.Module], float]
 
@@ -117,7 +117,8 @@ class _Training:
         self._model, self._task, self._recipe = model, task, recipe
         self._epochs, self._seed = epochs, seed
         # An architecture of skips alone has no weights, and an optimiser refuses to have none.
-        self._optimizer = recipe.optimizer(list(model.parameters()) or [nn.Parameter(torch.zeros(0))])
+        parameters = list(model.parameters()) or [nn.Parameter(torch.zeros(0))]
+        self._optimizer = make_optimizer(recipe.optimizer, parameters)
         self.settings = {
             "epochs": epochs,
             "seed": seed,
@@ -151,15 +152,14 @@ class _Training:
     def _train(self) -> float:
         """One pass over the training data; its mean loss."""
         data = self._task.training
-        batches = data if isinstance(data, Sized) else list(data)
+        batches = data if isinstance(data, Sized) and length_of(data) is not None else list(data)
         parameters, losses = list(self._model.parameters()), list[float]()
-        clip = math.inf if self._recipe.clip is None else self._recipe.clip
         self._model.train()
         for number, batch in enumerate(batches):
             self._rates.anneal((self.position + number / len(batches)) / self._epochs)
-            loss, norm = self._backward(batch, parameters, clip)
+            loss, norm = self._backward(batch, parameters)
             while not norm.isfinite() and self._precision.lower():  # the scaled gradient has overflown
-                loss, norm = self._backward(batch, parameters, clip)
+                loss, norm = self._backward(batch, parameters)
             _check_finite(loss, norm, number)
             self._optimizer.step()
             self._precision.succeed()
@@ -168,7 +168,7 @@ class _Training:
             raise ValueError("The training data are empty, or an iterator that can be read only once.")
         return sum(losses) / len(losses)
 
-    def _backward(self, batch: Any, parameters: list[nn.Parameter], clip: float) -> tuple[Tensor, Tensor]:
+    def _backward(self, batch: Any, parameters: list[nn.Parameter]) -> tuple[Tensor, Tensor]:
         """Put the clipped gradient on a minibatch into place; the loss, and the norm before clipping.
 
         Nothing is trained where no weight decides the loss; that is told once, and the loss is what it is.
@@ -182,7 +182,7 @@ class _Training:
             self._precision.unscale(parameters)
         elif not self._history and not self._told:
             self._tell_untrained()
-        return loss, torch.nn.utils.clip_grad_norm_(parameters, clip)
+        return loss, clip_gradient(parameters, self._recipe.clip)
 
     def _tell_untrained(self) -> None:
         self._told = True

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from advnas.architecture import Architecture, Draw
-from advnas.choice import Choice, Zero
+from advnas.choice import Choice, Zero, choices_by_name
 from advnas.fresh import moments, reset
 from advnas.gates import ActiveCandidate, Lend, Node, Rival, Route, at_hand
 from advnas.notebook import table
@@ -64,10 +64,7 @@ class SearchSpace:
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
-        groups: dict[str, list[Choice]] = {}
-        for path, module in model.named_modules():
-            if isinstance(module, Choice):
-                groups.setdefault(module.name or path or "choice", []).append(module)
+        groups = choices_by_name(model)
         if not groups:
             raise ValueError(
                 f"{type(model).__name__} has no Choice, so there is nothing to search. Put one where a layer is "
@@ -111,7 +108,9 @@ class SearchSpace:
         return len(self.decisions)
 
     def __repr__(self) -> str:
-        return f"SearchSpace({len(self)} decisions, {self.size:,} architectures)"
+        digits = sum(map(math.log10, self.sizes))
+        size = f"{self.size:,}" if digits < 15 else f"about 10^{digits:.0f}"
+        return f"SearchSpace({len(self)} decisions, {size} architectures)"
 
     def _repr_html_(self) -> str:
         rows = ((decision.name, ", ".join(decision.operations)) for decision in self.decisions)

@@ -58,6 +58,14 @@ def _name_of(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
+def length_of(batches: Iterable[Any]) -> int | None:
+    """How many minibatches a pass has; None where only reading them tells, as for an IterableDataset."""
+    try:
+        return len(batches) if isinstance(batches, Sized) else None
+    except TypeError:  # a DataLoader has a length if its dataset has one
+        return None
+
+
 def mean_over(model: nn.Module, batches: Iterable[Any], of: Callable[[nn.Module, Any], Any]) -> float:
     """Return the mean over minibatches of a number such as the loss.
 

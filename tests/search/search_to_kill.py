@@ -1,9 +1,9 @@
 """A small search in a process that is killed at a given moment: `python search_to_kill.py`, then orders on stdin.
 
-An order is a line of JSON: [FOLDER, STRATEGY, MOMENT]. A fork of this process, which has imported torch already,
-carries it out, and a line of JSON tells how that ended: [EXIT CODE, SECONDS]. A moment is null, or ["seconds", T],
-or [NAME, N]: just before the N-th time, counted from 1, that anything of that name is called; "" is all names. A
-fork that comes to its end leaves `end.pt` and `calls.json`, which tells what was called how often.
+An order is a line of JSON: [FOLDER, STRATEGY, STORE, MOMENT]. A fork of this process, which has imported torch
+already, carries it out, and a line of JSON tells how that ended: [EXIT CODE, SECONDS]. A moment is null, or
+["seconds", T], or [NAME, N]: just before the N-th time, counted from 1, that anything of that name is called; "" is
+all names. A fork that comes to its end leaves `end.pt` and `calls.json`, which tells what was called how often.
 """
 
 import json
@@ -61,25 +61,25 @@ class Trap:
                     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def search(folder, strategy, moment):
+def search(folder, strategy, store, moment):
     """The life of a fork."""
     torch.manual_seed(time.time_ns())  # whatever happened before
     trap = Trap(*(moment or ("", 0)))
     model, data = network(), task()
     sys.setprofile(trap)
-    running = Search(model, strategy, seed=3)
+    running = Search(model, strategy, seed=3, weights=store, memory_budget="2MB" if store == "disk" else None)
     running.run(data, epochs=EPOCHS, warmup=WARMUP, folder=folder, resume=True)
     sys.setprofile(None)
     save_state(folder / "end.pt", running.state())
     (folder / "calls.json").write_text(json.dumps(trap.calls))
 
 
-def carry_out(folder, strategy, moment):
+def carry_out(folder, strategy, store, moment):
     """Fork, wait, and tell how it ended."""
     start, fork = time.monotonic(), os.fork()
     if not fork:
         try:
-            search(Path(folder), strategy, moment)
+            search(Path(folder), strategy, store, moment)
         except BaseException:
             sys.excepthook(*sys.exc_info())
             os._exit(1)
@@ -96,8 +96,8 @@ if __name__ == "__main__":
     with (
         tempfile.TemporaryDirectory() as unused
     ):  # torch imports half of itself in its first step: once, not in forks
-        for strategy in ("advantage", "parsec"):
-            search(Path(unused) / strategy, strategy, None)
-            search(Path(unused) / strategy, strategy, None)
+        for strategy, store in (("advantage", "resident"), ("parsec", "host"), ("enas", "disk")):
+            search(Path(unused) / strategy, strategy, store, None)
+            search(Path(unused) / strategy, strategy, store, None)
     for line in sys.stdin:
         print(json.dumps(carry_out(*json.loads(line))), flush=True)

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,8 +27,8 @@ def carry_out():
     command = [sys.executable, str(PROGRAM)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
 
-        def order(folder, strategy, moment=None):
-            program.stdin.write(json.dumps([str(folder), strategy, moment]) + "\n")
+        def order(folder, strategy, moment=None, store="resident"):
+            program.stdin.write(json.dumps([str(folder), strategy, store, moment]) + "\n")
             program.stdin.flush()
             code, seconds = json.loads(program.stdout.readline())
             assert code in (0, KILLED), "the search failed"
@@ -112,4 +113,55 @@ def test_a_search_that_is_killed_once_ends_as_if_nothing_had_been(carry_out, uni
     carry_out(tmp_path, strategy, moment)
     steps_saved(tmp_path)
     assert carry_out(tmp_path, strategy)[0] == 0
+    assert_same_outcome(tmp_path, expected)
+
+
+# The same at length: 3 stores x 17 searches x 10 kills
+
+
+@pytest.fixture(scope="module")
+def undisturbed(carry_out, tmp_path_factory):
+    """Folder and seconds of a search of every strategy with every store, made when it is asked for."""
+    made = {}
+
+    def get(strategy, store):
+        if (strategy, store) not in made:
+            folder = tmp_path_factory.mktemp(f"{strategy}-{store}")
+            made[strategy, store] = folder, carry_out(folder, strategy, store=store)[1]
+        return made[strategy, store]
+
+    return get
+
+
+def any_moment(made, seconds, randomly):
+    """Any call of a third of a life, a call that writes, or any time."""
+    writing = randomly.choice([name for name in WRITING if made.get(name)])
+    return randomly.choice(
+        (
+            ["", randomly.randint(1, made[""] // 3)],
+            [writing, randomly.randint(1, 1 + made[writing] // 3)],
+            ["seconds", randomly.uniform(0, seconds / 2)],
+        )
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(17))
+@pytest.mark.parametrize("store", ["resident", "host", "disk"])
+def test_a_search_that_is_killed_ten_times_ends_as_if_nothing_had_been(
+    carry_out, undisturbed, tmp_path, store, number
+):
+    strategy, randomly = STRATEGIES[number % len(STRATEGIES)], random.Random(number)
+    expected, seconds = undisturbed(strategy, store)
+    kills = 0
+    while kills < 10:
+        code, _ = carry_out(tmp_path, strategy, any_moment(calls(expected), seconds, randomly), store)
+        kills += code == KILLED
+        if code == 0:  # it was over before: the next life begins anew
+            assert_same_outcome(tmp_path, expected)
+            shutil.rmtree(tmp_path)
+            tmp_path.mkdir()
+        elif kills % 4 == 0 and (tmp_path / "metrics.jsonl").exists():
+            tear(tmp_path)
+    assert carry_out(tmp_path, strategy, store=store)[0] == 0
     assert_same_outcome(tmp_path, expected)

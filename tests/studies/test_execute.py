@@ -61,7 +61,7 @@ def test_finished_jobs_are_skipped_when_a_study_is_started_again(tmp_path, ran):
 
 def test_a_failing_run_does_not_stop_the_others_and_is_told_at_the_end(tmp_path, ran):
     jobs = plan(EXPERIMENT, ["random", "darts"], [13, 14])
-    with pytest.raises(RunsFailed, match=r"2 of 6 runs failed.* warm-up, seed 13: an unlucky seed; darts, seed 13"):
+    with pytest.raises(RunsFailed, match=r"2 of 6 runs failed.* warm-up, seed 13 and darts, seed 13: an unlucky"):
         execute(EXPERIMENT, jobs, tmp_path)
     assert "Traceback" in (tmp_path / "failures.txt").read_text()
     assert ran == ["warm-up, seed 14", "random, seed 14", "darts, seed 14"]

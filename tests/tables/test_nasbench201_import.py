@@ -250,9 +250,7 @@ def test_a_pth_file_of_something_else_is_told_apart(tmp_path, content):
 
 
 def test_a_pth_file_of_tensors_is_refused(tmp_path):
-    with pytest.raises(
-        ValueError, match=r"other.pth asks for .*_rebuild_tensor_v2, which a table of numbers does not"
-    ):
+    with pytest.raises(ValueError, match=r"other.pth asks for .*_rebuild_tensor_v2, which a table of"):
         import_pth(write_pth(tmp_path / "other.pth", torch.zeros(2)))
 
 

@@ -5,8 +5,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Union
 
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, OmitSubcommandPrefixes, Positional, arg, subcommand
+from tyro.constructors import PrimitiveConstructorSpec
 
 from advnas.paper import STUDIES, StudyBuilder
+
+
+def _whole_number(texts: list[str]) -> int:
+    try:
+        return int(texts[0])
+    except ValueError:
+        raise ValueError(f"{texts[0]!r} is not a whole number.") from None
+
+
+_WholeNumber: PrimitiveConstructorSpec[int | None] = PrimitiveConstructorSpec(
+    nargs=1,
+    metavar="N",
+    instance_from_str=_whole_number,
+    is_instance=lambda value: value is None or isinstance(value, int),
+    str_from_instance=lambda value: [str(value)],
+)
+_Count = Annotated[int | None, _WholeNumber, arg(metavar="N", help_behavior_hint="")]
 
 
 @dataclass(frozen=True)
@@ -17,11 +35,11 @@ class Toy:
     """quick: 300 iterations, 3 trials, seconds. paper: 2,000 iterations, 100 trials, minutes."""
     strategies: Annotated[tuple[str, ...], arg(metavar="A B ...", help_behavior_hint="")] = ()
     """Which ones to run; all of them if not given (see `advnas list strategies`)."""
-    seeds: Annotated[int | None, arg(metavar="N", help_behavior_hint="")] = None
+    seeds: _Count = None
     """Number of trials, each with its own teacher and inputs; the preset's if not given."""
-    iterations: Annotated[int | None, arg(metavar="N", help_behavior_hint="")] = None
+    iterations: _Count = None
     """Architecture steps per trial; the preset's if not given."""
-    seed: Annotated[int | None, arg(metavar="N", help_behavior_hint="")] = None
+    seed: _Count = None
     """What all randomness starts from; the preset's if not given."""
     folder: Annotated[Path | None, arg(metavar="F", help_behavior_hint="")] = None
     """Keep results.json, toy.csv and the figure here; finished strategies are not run again."""
@@ -48,11 +66,11 @@ class RunStudy:
     """One of those of the registry."""
     strategies: Annotated[tuple[str, ...], arg(metavar="A B ...", help_behavior_hint="")] = ()
     """Which ones to run; all that the study compares if not given."""
-    seeds: Annotated[int | None, arg(metavar="N", help_behavior_hint="")] = None
+    seeds: _Count = None
     """How many seeds; the preset's if not given."""
     first_seed: int = 0
     """The seeds are this one and those that follow it."""
-    jobs: Annotated[int | None, arg(metavar="N", help_behavior_hint="")] = None
+    jobs: _Count = None
     """Runs at the same time; 2, or with ray as many as the cluster has cores, if not given."""
     engine: Literal["processes", "ray"] = "processes"
     """processes: on this machine, each run in its own. ray: on a Ray cluster that sees folder and data."""
@@ -157,7 +175,6 @@ class List:
 
 _Text = Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")]
 _Entry = Annotated[str | None, arg(metavar="MODULE:FUNCTION", help_behavior_hint="")]
-_Count = Annotated[int | None, arg(metavar="N", help_behavior_hint="")]
 _Folder = Annotated[Path | None, arg(metavar="F", help_behavior_hint="")]
 
 
@@ -196,7 +213,7 @@ class Search:
     folder: _Folder = None
     """Where everything is kept; a new one below runs/ if not given."""
     resume: Annotated[bool, arg(help_behavior_hint="")] = False
-    """Go on with the search in the folder, or with the last one below runs/."""
+    """Go on with the search in the folder, or with the newest one below runs/ that was stopped."""
     config: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
     """A TOML file with these same names, and a table [options] for the function that makes the search."""
     device: _Text = None

@@ -1,10 +1,13 @@
 """From the command line to what carries a command out."""
 
 import sys
+import warnings
+from collections.abc import Sequence
 
 import tyro
 
 from advnas import __version__
+from advnas.arguments import did_you_mean
 from advnas.cli import answers, data, experiment, search
 from advnas.cli.commands import (
     Command,
@@ -22,14 +25,19 @@ from advnas.cli.commands import (
 )
 from advnas.cli.console import console
 
+_COMMANDS = ("search", "export", "retrain", "experiment", "report", "query", "data", "list")
+
 
 def main() -> None:
     """`advnas ...`; errors of the user's are one sentence and exit code 2."""
     if sys.argv[1:] == ["--version"]:
         print(f"advnas {__version__}")
         return
+    _check_command(sys.argv[1:2])
     description = "Find a network's architecture while it trains. `advnas --version` tells the version."
     command = tyro.cli(Command, prog="advnas", description=description)
+    plain = warnings.formatwarning
+    warnings.formatwarning = lambda message, *place, **more: f"warning: {message}\n"
     try:
         run(command)
     except (ValueError, OSError) as error:
@@ -38,6 +46,20 @@ def main() -> None:
     except KeyboardInterrupt as stopped:
         print(f"advnas: {str(stopped) or 'Stopped.'}", file=sys.stderr)
         raise SystemExit(130) from None
+    finally:
+        warnings.formatwarning = plain
+
+
+def _check_command(first: Sequence[str]) -> None:
+    """Say what may have been meant by a command that there is not."""
+    for name in first:
+        if not name.startswith("-") and name not in _COMMANDS:
+            meant = did_you_mean(name, _COMMANDS)
+            print(
+                f"advnas: There is no command {name!r}{meant}. Choose one of {', '.join(_COMMANDS)}.",
+                file=sys.stderr,
+            )
+            raise SystemExit(2)
 
 
 def _sentence(error: ValueError | OSError) -> str:

@@ -67,6 +67,8 @@ def load_torch_file(source: Path | IO[bytes]) -> Any:
     import torch  # here, so that tables can be read without it
 
     _check_parts(source)
+    if not isinstance(source, Path):
+        source.seek(0)
     return torch.load(source, map_location="cpu", weights_only=True)
 
 

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+from advnas.records.files import CannotWrite
+
 if sys.platform != "win32":
     import fcntl
 
@@ -43,8 +45,11 @@ def lock(folder: Path | str) -> Iterator[None]:
         yield
         return
     path = Path(folder) / "lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = _acquire(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = _acquire(path)
+    except OSError as error:
+        raise CannotWrite(f"{folder} cannot be used: {error.strerror}. Give another folder.") from error
     _held.add(descriptor)
     try:
         os.truncate(descriptor, 0)

@@ -1,6 +1,6 @@
 """Minibatches of a run: what is due at a search's position, from whatever a user iterates over."""
 
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -10,7 +10,7 @@ from advnas.arguments import check_count
 from advnas.randomness import seed_of, seeded
 from advnas.records.restoring import check_form
 from advnas.search.step import Accumulated, LossOf
-from advnas.task import Task
+from advnas.task import Task, length_of
 
 if TYPE_CHECKING:
     from advnas.search.search import Search
@@ -181,7 +181,8 @@ class Replay(Iterator[Any]):
 
     def per_pass(self) -> int:
         """How many minibatches a pass over the data has; data without a length are read to count them."""
-        return len(self._batches) if isinstance(self._batches, Sized) else sum(1 for _ in self._batches)
+        length = length_of(self._batches)
+        return sum(1 for _ in self._batches) if length is None else length
 
     def __next__(self) -> Any:
         rank, size = self._share

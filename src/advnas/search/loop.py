@@ -324,7 +324,7 @@ class Recorder:
             )
 
     def _begin_files(self, opening: ExitStack) -> None:
-        if not self.resumed:
+        if not self.resumed or not (self.folder / "run.json").exists():
             content = {"format": FORMAT, **self._asked, "provenance": provenance()}
             write_atomically(self.folder / "run.json", json.dumps(content, indent=1) + "\n")
         for name in _JOURNALS:
@@ -357,9 +357,13 @@ class Recorder:
         check_form(saved, [form], "it")
         lines, records = (check_count(name, saved[name], least=0) for name in ("lines", "records"))
         counts = {"metrics": lines, "records": records, "timing": records}
-        known = {name: {"lines": count} for name, count in counts.items()}
-        written = saved.get("journals", known)
-        check_form(written, [known], "journals")
+        written = saved.get("journals")
+        if written is None:  # in early checkpoints of 0.2
+            written = {name: {"lines": count} for name, count in counts.items()}
+        else:
+            check_form(written, [{name: {"lines": 0, "sha256": ""} for name in counts}], "journals")
+            for name in counts:
+                check_count(f"journals.{name}.lines", written[name]["lines"], least=0)
         self._work.restore(saved["work"], self.folder)
         self._records, self._written = records, written
         self.warmup_seconds = saved["warmup_seconds"]

@@ -8,10 +8,10 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from advnas.search.step import OptimizerOf
+from advnas.search.step import OptimizerOf, refuse_closures
 
 
-def make_optimizer(given: OptimizerOf | Optimizer, model: nn.Module) -> Optimizer:
+def weight_optimizer_of(given: OptimizerOf | Optimizer, model: nn.Module) -> Optimizer:
     """Return the optimiser of all weights of a model.
 
     Args:
@@ -35,7 +35,7 @@ def make_optimizer(given: OptimizerOf | Optimizer, model: nn.Module) -> Optimize
             f"{strange} parameters of the given {type(made).__name__} are not those of the model. Make it from "
             "model.parameters() after the model is complete, or give a function that makes it."
         )
-    return made
+    return refuse_closures(made)
 
 
 def factory_of(given: OptimizerOf | Optimizer) -> OptimizerOf:

@@ -140,8 +140,8 @@ def _refuse_lazy(model: nn.Module) -> None:
     lazy = [name for name, weight in (*model.named_parameters(), *model.named_buffers()) if is_lazy(weight)]
     if lazy:
         raise ValueError(
-            f"{lazy[0]!r} has no shape yet: it belongs to a lazy module of torch, and a search must know its weights. "
-            "Name the sizes, or run every candidate once before making the Search."
+            f"{lazy[0]!r} has no shape yet: it belongs to a lazy module of torch, and a search must know its "
+            "weights. Name the sizes, or run every candidate once before making the Search."
         )
 
 

@@ -22,7 +22,7 @@ from advnas.records.restoring import (
     rolled_back_on_failure,
 )
 from advnas.search.schedule import Annealing, Rates, constant
-from advnas.search.step import Draws, NonFinite, OptimizerOf, Step, check_finite
+from advnas.search.step import Draws, NonFinite, OptimizerOf, Step, check_finite, make_optimizer
 from advnas.search.undo import undone_on_failure
 from advnas.strategies import Feedback, Phase, State, Strategy
 
@@ -70,7 +70,7 @@ class Policy:
     ) -> None:
         self.strategy, self.clip = strategy, clip
         self.theta = Theta(sizes, batch=batch)
-        self.optimizer = optimizer(self.theta.parameters)
+        self.optimizer = make_optimizer(optimizer, self.theta.parameters)
         self.settings = optimizer_settings(self.optimizer)
         self.rates = Rates(self.optimizer, annealing)
         self.generator = generator

@@ -1,7 +1,7 @@
 """When theta learns, how long a search is, and how learning rates fall."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 from advnas import strategies
 from advnas.arguments import check_count
 from advnas.search.step import LossOf, Step
+from advnas.task import length_of
 
 if TYPE_CHECKING:
     from advnas.search.search import Search
@@ -148,15 +149,16 @@ class Length:
 
 def batches_in(batches: Iterable[Any], *, processes: int = 1) -> int:
     """Count the minibatches that one pass over the data has for each of the processes that share them."""
-    if not isinstance(batches, Sized) or len(batches) == 0:
+    length = length_of(batches)
+    if not length:
         raise ValueError(
             "Search.run must know the number of training minibatches, got "
             f"{type(batches).__name__} without a length or with none. Pass a list or a DataLoader, or drive "
             "weight_step and architecture_step yourself."
         )
-    if len(batches) < processes:
+    if length < processes:
         raise ValueError(
-            f"A pass over the training data has {len(batches)} minibatches, which is not one for each of "
+            f"A pass over the training data has {length} minibatches, which is not one for each of "
             f"{processes} processes. Make the minibatches smaller."
         )
-    return len(batches) // processes
+    return length // processes

@@ -1,7 +1,6 @@
 """SharedWeights: the weights of the parent network, their optimiser, and where the undrawn ones live."""
 
 import copy
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -26,10 +25,10 @@ from advnas.records.restoring import (
     optimizer_settings,
     rolled_back_on_failure,
 )
-from advnas.search.optimizers import make_optimizer
+from advnas.search.optimizers import weight_optimizer_of
 from advnas.search.precision import Precision
 from advnas.search.schedule import Annealing, Rates
-from advnas.search.step import NonFinite, OptimizerOf, check_finite
+from advnas.search.step import NonFinite, OptimizerOf, check_finite, clip_gradient
 from advnas.search.undo import are_finite, undone_on_failure
 from advnas.space import SearchSpace
 from advnas.stores import Store, load_shared_weights
@@ -61,7 +60,7 @@ class SharedWeights:
                 "the Choice into a module with some."
             )
         self.space, self.clip, self.store = space, clip, store
-        self.optimizer = make_optimizer(optimizer, space.model)
+        self.optimizer = weight_optimizer_of(optimizer, space.model)
         self.settings = optimizer_settings(self.optimizer)
         self.store.attach(space, self.optimizer)
         self._groups = {
@@ -239,7 +238,7 @@ class DrawnPath:
         precision.unscale(inputs)
         mean = average_weights(self._weights.group, total, self.parameters, self.norms)
         check_finite("The loss is", mean.item())  # after averaging, so that all ranks stop or none
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self._weights.clip or math.inf)
+        norm = clip_gradient(self.parameters, self._weights.clip)
         check_finite("The gradient of the weights has norm", norm.item())
         self._weights.gradient_norm = norm.item()
         return mean

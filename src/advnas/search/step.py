@@ -1,5 +1,6 @@
 """What a step is given, what it reports, and how it fails."""
 
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -51,6 +52,44 @@ class SearchStopped(KeyboardInterrupt):
 
 class NonFinite(ArithmeticError):
     """A number that must be finite is not; raised where it is not known yet which step it was."""
+
+
+def make_optimizer(optimizer_of: OptimizerOf, parameters: list[nn.Parameter]) -> Optimizer:
+    """Make an optimiser that takes a step from gradients that are there.
+
+    Raises:
+        ValueError: it computes the loss itself, several times per step.
+    """
+    return refuse_closures(optimizer_of(parameters))
+
+
+def refuse_closures(optimizer: Optimizer) -> Optimizer:
+    """Return an optimiser that takes a step from gradients that are there; ValueError for any other."""
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    if closure is not None and closure.default is closure.empty:
+        raise ValueError(
+            f"{type(optimizer).__name__} computes the loss several times per step, and here each step has one loss "
+            "and its gradient. Write for example partial(torch.optim.SGD, lr=0.1)."
+        )
+    return optimizer
+
+
+def clip_gradient(parameters: list[nn.Parameter], most: float | None) -> Tensor:
+    """Scale the gradients of parameters to a largest norm, or to any; return their norm before.
+
+    Raises:
+        ValueError: one of them is sparse.
+    """
+    try:
+        return nn.utils.clip_grad_norm_(parameters, most or math.inf)
+    except NotImplementedError:
+        sparse = [parameter for parameter in parameters if parameter.grad is not None and parameter.grad.is_sparse]
+        if not sparse:
+            raise
+        raise ValueError(
+            f"The gradient of a weight of shape {list(sparse[0].shape)} is sparse, which cannot be clipped or "
+            "averaged. Write nn.Embedding(..., sparse=False)."
+        ) from None
 
 
 def check_finite(what: str, value: float) -> None:

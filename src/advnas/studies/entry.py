@@ -87,7 +87,8 @@ def _as_theirs(entry: str) -> Iterator[None]:
     except (Exception, SystemExit) as error:  # a script that ends itself is no module
         if entry.startswith("advnas."):
             raise
-        lines = traceback.format_exception_only(error)
+        told = traceback.format_exception_only(error)
+        lines = sorted(told, key=lambda line: line.startswith(" "))  # a SyntaxError is told after its place
         frames = traceback.format_list(
             [frame for frame in traceback.extract_tb(error.__traceback__) if _is_theirs(frame)]
         )

@@ -129,10 +129,20 @@ def execute(
     if failures:
         details = "\n".join("".join(traceback.format_exception(error)) for error in failures.values())
         write_atomically(folder / "failures.txt", details)
-        reasons = "; ".join(f"{job.name}: {error or type(error).__name__}" for job, error in failures.items())
         raise RunsFailed(
-            f"{len(failures)} of {len(jobs)} runs failed; {folder / 'failures.txt'} has the details. {reasons}"
+            f"{len(failures)} of {len(jobs)} runs failed; {folder / 'failures.txt'} has the details. "
+            f"{_reasons(failures)} Start again with the same settings and folder: what is done is not run again."
         )
+
+
+def _reasons(failures: "Failures") -> str:
+    """Every reason once, with the runs that have it."""
+    runs: dict[str, list[str]] = {}
+    for job, error in failures.items():
+        told = isinstance(error, ValueError | ArithmeticError) and str(error)
+        words = told or traceback.format_exception_only(error)[0].strip()
+        runs.setdefault(words.rstrip("."), []).append(job.name)
+    return " ".join(f"{' and '.join(names)}: {words}." for words, names in runs.items())
 
 
 class RunsFailed(ValueError):

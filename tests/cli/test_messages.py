@@ -1,4 +1,4 @@
-"""Ctrl-C, whenever it comes, is answered in a sentence."""
+"""Ctrl-C, errors of the system and what was misspelt are answered in a sentence."""
 
 import pytest
 
@@ -61,3 +61,22 @@ def test_errors_of_the_system_are_told_without_their_number(here, monkeypatch, e
 
     monkeypatch.setattr(advnas.cli.main, "run", fail)
     assert here("list", "tasks") == (2, "", told)
+
+
+def test_a_misspelt_command_is_told_what_was_meant(here):
+    code, _, error = here("serch", "--task", "digits")
+    assert (code, error.partition(". ")[0]) == (2, "advnas: There is no command 'serch' (did you mean 'search'?)")
+
+
+@pytest.mark.parametrize("name", ["search", "export", "retrain", "experiment", "report", "query", "data", "list"])
+def test_every_command_has_help(here, name):
+    assert here(name, "--help")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "command", [["search", "--epochs"], ["retrain", "f", "--seed"], ["experiment", "toy", "--seeds"]]
+)
+def test_what_is_no_number_is_told_as_such(here, command):
+    code, _, error = here(*command, "three")
+    assert code == 2
+    assert f"Error parsing {command[-1]}: 'three' is not a whole number." in error
