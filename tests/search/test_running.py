@@ -160,6 +160,7 @@ def test_the_time_limit_ends_the_search_after_the_turn(tmp_path):
     limited.run(task(), epochs=50, folder=tmp_path, time_limit=1e-9)
     assert (limited.weight_steps, limited.architecture_steps) == (1, 1)
     assert "time limit" in json.loads((tmp_path / "result.json").read_text())["stopped"]
+    assert limited.report(tmp_path).exists(), "a search that was stopped has a report too"
 
 
 @pytest.mark.parametrize(("name", "value"), [("time_limit", 0), ("time_limit", True), ("patience", 0)])
