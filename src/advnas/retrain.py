@@ -207,13 +207,11 @@ class _Training:
             "history": [asdict(epoch) for epoch in self._history],
             "epochs": self.position,
             "best": self._best,
-            "precision": self._precision.state(),
-        }
+        } | self._precision.state()
 
     def restore(self, state: dict[str, Any], folder: Path) -> None:
         """Load a state completely, or raise ValueError and change nothing."""
         now = self.state(folder) | {"settings": {}, "optimizer": {}, "history": [asdict(Epoch(1, 0.0, 0.0))]}
-        del now["precision"]  # version 0.1 had none
         check_form(state, [now, {**now, "history": []}], "it")
         check_settings(self.settings, state["settings"])
         check_optimizer(self._optimizer, state["optimizer"], "optimizer")
@@ -229,7 +227,7 @@ class _Training:
         load_optimizer(self._optimizer, state["optimizer"])
         self._history = [Epoch(**line) for line in state["history"]]
         self._best = copy.deepcopy(state["best"])
-        self._precision.restore(state.get("precision", {}))
+        self._precision.restore(state)
 
     def result(self) -> Retrained:
         """The module with its best weights."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from advnas.randomness import seed_of
 from advnas.records.journal import read_journal
 from advnas.reports.pairs import ENOUGH
 from advnas.search import CreditCheck, Swap, loop
@@ -325,7 +326,7 @@ def test_what_cannot_work_is_said_in_a_sentence_before_anything_runs(arguments, 
     assert not Path("runs").exists()
 
 
-def test_the_users_function_is_called_once_to_check_once_per_run_and_once_per_retraining(at_home, here):
+def test_the_users_function_is_called_once_to_check_once_per_run_and_twice_per_retraining(at_home, here):
     command = ["search", "my_searches:make_noted_search", "--epochs", 3, "--warmup", 1, "--jobs", 1, "--seeds", 2]
     assert here(*command, "--folder", "found")[0] == 0
     calls = Path("calls.txt").read_text().splitlines()
@@ -333,6 +334,7 @@ def test_the_users_function_is_called_once_to_check_once_per_run_and_once_per_re
     names = ("contrast", "random", "ranked_random", "random")  # the last for the warm-ups
     runs = [f"{name} {seed}" for name in names for seed in (0, 1)]
     retrainings = ["random 0", "random 1"] * 3  # whoever made the network: only its architecture counts
+    retrainings += [f"random {seed_of(seed, 2) % 2**31}" for seed in (0, 1)] * 3  # for the fresh weights
     assert sorted(calls) == sorted(check + runs + retrainings)
     Path("calls.txt").unlink()
     assert here("search", "my_searches:make_noted_search", "--resume", "--folder", "found")[0] == 0

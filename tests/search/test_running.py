@@ -155,11 +155,47 @@ def test_stop_search_works_without_a_folder():
     assert (stopped.weight_steps, stopped.architecture_steps) == (6, 6)
 
 
+def test_a_function_of_steps_may_stop_too(tmp_path):
+    def enough(step):
+        if step.phase == "weights" and step.number == 6:
+            raise StopSearch
+
+    stopped = search()
+    stopped.run(task(), epochs=4, folder=tmp_path, on_step=enough)
+    assert (stopped.weight_steps, stopped.architecture_steps) == (6, 6)
+
+
+def test_who_stops_in_the_last_turn_stops_nothing(tmp_path):
+    search().run(task(), epochs=2, folder=tmp_path, callbacks=[StopAt(8)])
+    assert "stopped" not in json.loads((tmp_path / "result.json").read_text())
+
+
+def test_two_callbacks_of_one_kind_have_states_of_their_own(tmp_path):
+    class Count(Callback):
+        def __init__(self, by):
+            self.by, self.count = by, 0
+
+        def step(self, run, step):
+            self.count += self.by
+
+        def state(self):
+            return {"count": self.count}
+
+        def restore(self, state):
+            self.count = state["count"]
+
+    search().run(task(), epochs=4, folder=tmp_path, callbacks=[Count(1), Count(10), StopAt(6)])
+    ones, tens = Count(1), Count(10)
+    search().run(task(), epochs=4, folder=tmp_path, resume=True, callbacks=[ones, tens])
+    assert (ones.count, tens.count) == (32, 320)
+
+
 def test_the_time_limit_ends_the_search_after_the_turn(tmp_path):
     limited = search()
     limited.run(task(), epochs=50, folder=tmp_path, time_limit=1e-9)
     assert (limited.weight_steps, limited.architecture_steps) == (1, 1)
     assert "time limit" in json.loads((tmp_path / "result.json").read_text())["stopped"]
+    assert limited.report(tmp_path).exists(), "a search that was stopped has a report too"
 
 
 @pytest.mark.parametrize(("name", "value"), [("time_limit", 0), ("time_limit", True), ("patience", 0)])

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from advnas import Choice, Search, Task
+from advnas.retrain import retrain
 from advnas.search import SearchRun
 from advnas.studies.entry import load
 from advnas.studies.own_network import OwnNetworkSettings, OwnNetworkStudy, example_inputs, load_searched
@@ -130,3 +131,34 @@ def test_options_are_those_of_the_function():
 def test_settings_that_cannot_work_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
         settings(**change)
+
+
+def make_small_weights(strategy, seed):
+    """A constructor with an initialisation of its own, which leaves the seeding to torch."""
+    wide = nn.Linear(32, 32)
+    nn.init.normal_(wide.weight, std=0.02)
+    model = nn.Sequential(
+        nn.Linear(4, 32), Choice({"skip": nn.Identity(), "wide": wide}, name="c"), nn.Linear(32, 1)
+    )
+    return Search(model, strategy, seed=seed), Task(BATCHES, BATCHES[:2], loss)
+
+
+def test_an_answer_is_retrained_from_the_weights_that_the_users_function_makes(tmp_path, monkeypatch):
+    started = []
+
+    def remember(model, task, **options):
+        started.append(model[1].weight.detach().clone())
+        return retrain(model, task, **options)
+
+    monkeypatch.setattr("advnas.studies.own_network.retrain", remember)
+    study = OwnNetworkStudy(OwnNetworkSettings(f"{Path(__file__).stem}:make_small_weights", retrain_epochs=1))
+    for number, seed in enumerate((0, 0, 1)):
+        study.retrain(seed, {"c": "wide"}, tmp_path / str(number))
+    assert started[0].std().item() == pytest.approx(0.02, abs=0.002)
+    assert torch.equal(started[0], started[1])
+    assert not torch.equal(started[0], started[2])
+
+
+def test_float16_has_a_loss_scale_in_a_study_too():
+    search, _ = OwnNetworkStudy(settings(precision="fp16")).begin("advantage", 0)
+    assert search.parent.precision.scale == search.weights.precision.scale == 2.0**16

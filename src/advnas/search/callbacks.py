@@ -1,7 +1,7 @@
 """Callbacks: what happens besides the search, at its start, steps, epochs, checkpoints and end."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,6 +94,17 @@ class Callback:
         """Go on from a state."""
 
 
+class OnStep(Callback):
+    """Call a function with every step."""
+
+    def __init__(self, function: Callable[[Step], object]) -> None:
+        self._function = function
+
+    def step(self, run: RunView, step: Step) -> None:
+        """Call it."""
+        self._function(step)
+
+
 class TimeLimit(Callback):
     """Stop after the turn in which this call of `run` has taken so many seconds."""
 
@@ -163,3 +174,13 @@ class StepScheduler(Callback):
     def restore(self, state: Mapping[str, Any]) -> None:
         """Give it back to the scheduler."""
         self._scheduler.load_state_dict(dict(state))
+
+
+def by_name(callbacks: Sequence[Callback]) -> dict[str, Callback]:
+    """Callbacks by the names that their states are saved under: their types, numbered where that is not enough."""
+    found: dict[str, Callback] = {}
+    for callback in callbacks:
+        kind = type(callback).__name__
+        count = sum(type(other).__name__ == kind for other in found.values())
+        found[f"{kind} {count + 1}" if count else kind] = callback
+    return found

@@ -24,6 +24,7 @@ from advnas.records.provenance import provenance
 from advnas.records.restoring import check_form, check_settings
 from advnas.records.signals import StopSignals
 from advnas.records.unsaved import UnsavedBuffers
+from advnas.search.callbacks import Callback, by_name
 from advnas.search.data import Minibatches
 from advnas.search.schedule import Length, turn
 from advnas.search.step import LossOf, SearchStopped, Step
@@ -31,7 +32,6 @@ from advnas.search.swaps import CreditCheck, check_credit, plan_squares
 from advnas.search.work import Keeper, Work
 
 if TYPE_CHECKING:
-    from advnas.search.callbacks import Callback
     from advnas.search.search import Search
 
 FORMAT = 2
@@ -155,7 +155,7 @@ class SearchRun:
     def state(self, folder: Path) -> dict[str, Any]:
         """The search, its data, and what the next record is made of."""
         self._unsaved.tell()
-        carried = {type(callback).__name__: callback.state() for callback in self.callbacks}
+        carried = {name: callback.state() for name, callback in by_name(self.callbacks).items()}
         return {
             "settings": self.search.settings(),
             "optimizers": self._optimizers(),
@@ -182,9 +182,9 @@ class SearchRun:
         credit = state.get("credit")  # not yet measured, or not known to version 0.1
         checked = None if credit is None else CreditCheck.from_json(credit)
         self.data.restore(state["data"])
-        for callback in self.callbacks:
-            if type(callback).__name__ in state.get("callbacks", {}):
-                callback.restore(state["callbacks"][type(callback).__name__])
+        for name, callback in by_name(self.callbacks).items():
+            if name in state.get("callbacks", {}):
+                callback.restore(state["callbacks"][name])
         self.search.restore(state["search"], folder)  # last: what it takes over it keeps
         self.extends = extends if longer else None
         self._losses, self.credit = list(state["losses"]), checked

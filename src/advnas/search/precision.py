@@ -66,13 +66,15 @@ class Precision:
             self.scale, self._since = self.scale * 2, 0
 
     def state(self) -> dict[str, Any]:
-        """What the next step needs; nothing without a scale."""
-        return {"scale": self.scale, "since": self._since} if self._dtype is torch.float16 else {}
+        """What the next step needs, under a name of its own; nothing without a scale."""
+        if self._dtype is not torch.float16:
+            return {}
+        return {"precision": {"scale": self.scale, "since": self._since}}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
-        if self._dtype is torch.float16 and state:
-            self.scale, self._since = float(state["scale"]), int(state["since"])
+        """Go on from a state that has such an entry."""
+        if "precision" in state:
+            self.scale, self._since = float(state["precision"]["scale"]), int(state["precision"]["since"])
 
 
 def repeated_on_overflow(

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from advnas.arguments import check_count, did_you_mean
 from advnas.records.files import parse_json, write_atomically
 from advnas.records.provenance import provenance
-from advnas.search.callbacks import Callback, Patience, RunView, StopSearch, TimeLimit
+from advnas.search.callbacks import Callback, OnStep, Patience, RunView, StopSearch, TimeLimit
 from advnas.search.data import Replayed
 from advnas.search.device import Device
 from advnas.search.loop import Recorder, SearchRun, run_search
@@ -118,7 +118,7 @@ def carry_out(
             )
             if search.group.rank == 0:
                 _amend_folder(folder, run)
-        stopped = _take_turns(run, Watch(run, callbacks, recorder), options.get("on_step"))
+        stopped = _take_turns(run, Watch(run, callbacks, recorder))
         run.folder = folder
         search.latest_run = run
         if recorder is not None:
@@ -127,13 +127,14 @@ def carry_out(
         warnings.warn(undecided_warning(search), UndecidedWarning, stacklevel=3)
 
 
-def _take_turns(run: SearchRun, watch: Watch, on_step: Callable[[Step], object] | None) -> dict[str, str]:
-    """Take the turns that are left; why a callback stopped them, if one did."""
+def _take_turns(run: SearchRun, watch: Watch) -> dict[str, str]:
+    """Take the turns that are left; why a callback stopped before the last, if one did."""
     try:
         watch.tell("start")
-        run_search(run, recorder=watch, on_step=on_step)
+        run_search(run, recorder=watch)
     except StopSearch as stop:
-        return {"stopped": str(stop) or "a callback asked for it"}
+        over = run.position >= run.length.turns
+        return {} if over else {"stopped": str(stop) or "a callback asked for it"}
     finally:
         watch.tell("end")
     return {}
@@ -184,7 +185,9 @@ def _callbacks(search: "Search", options: RunOptions) -> tuple[Callback, ...]:
     for callback in given:
         if not isinstance(callback, Callback):
             raise TypeError(f"callbacks must be objects of subclasses of advnas.Callback, got {callback!r}.")
+    on_step = options.get("on_step")
     return (
+        *([] if on_step is None else [OnStep(on_step)]),
         *given,
         *([] if time_limit is None else [TimeLimit(time_limit)]),
         *([] if patience is None else [Patience(patience)]),

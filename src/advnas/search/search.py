@@ -344,8 +344,7 @@ class Search:
         return {
             "weights": self.weights.save(folder, self.weight_steps),
             "architecture": self.policy.save() | {"steps": self.architecture_steps},
-            "precision": self.parent.precision.state(),
-        }
+        } | self.parent.precision.state()
 
     def restore(self, state: Mapping[str, Any], folder: Path | None = None) -> None:
         """Go on where another search of the same model, strategy and settings was when it gave its `state`.
@@ -359,12 +358,12 @@ class Search:
         Raises:
             ValueError: the state cannot be of such a search; the search is as it was.
         """
-        check_form(state, [{"weights": {}, "architecture": {"steps": 0}}], "state")
+        check_form(state, [{"weights": {}, "architecture": {"steps": 0}} | self.parent.precision.state()], "state")
         steps = check_count("architecture.steps", state["architecture"]["steps"], least=0)
         with self.policy.loading(state["architecture"]):
             self.load_weights(state["weights"], folder)
         self.progress.architecture_steps = steps
-        self.parent.precision.restore(state.get("precision", {}))
+        self.parent.precision.restore(state)
 
     def load_weights(self, weights: Mapping[str, Any], folder: Path | None = None) -> None:
         """Take over the weights, their optimiser and their step number: the first part of a search's `state`.
