@@ -8,7 +8,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from advnas import stores, strategies
+    from advnas import costs, stores, strategies
     from advnas.architecture import Architecture, Draw
     from advnas.choice import Choice, Zero
     from advnas.distribution import Distribution
@@ -34,7 +34,7 @@ _HOMES = {
     "Zero": "choice",
 }
 
-_ROOMS = ("answers", "export", "parallel", "records", "retrain", "stores", "strategies", "tasks", "testing")
+_ROOMS = ("answers", "costs", "export", "parallel", "records", "retrain", "stores", "strategies", "tasks", "testing")
 
 __all__ = [
     "Architecture",
@@ -49,6 +49,7 @@ __all__ = [
     "Step",
     "Task",
     "Zero",
+    "costs",
     "stores",
     "strategies",
 ]
