@@ -15,6 +15,7 @@ from advnas.distribution import Distribution, Theta
 from advnas.parallel.group import Group
 from advnas.parallel.reductions import Estimates, average_estimates
 from advnas.records.restoring import check_form, check_optimizer, load_optimizer, rolled_back_on_failure
+from advnas.search.budget import Budget
 from advnas.search.schedule import Annealing, Rates, constant
 from advnas.search.step import Draws, OptimizerOf, Step, check_finite
 from advnas.strategies import Feedback, Phase, State, Strategy
@@ -72,6 +73,17 @@ class Policy:
         self.best_loss = torch.full(batch, torch.inf, dtype=torch.float64)
         self.group = Group()
         self.has_own_draws = False
+        self._budget, self._has_gradient = Budget({"": [""]}), True
+
+    @property
+    def budget(self) -> Budget:
+        """What the search may cost; nothing costs anything by default."""
+        return self._budget
+
+    @budget.setter
+    def budget(self, budget: Budget) -> None:
+        self._budget = budget
+        self._has_gradient = not budget or self._try_step()[0] is not None
 
     def join(self, group: Group, draws: Draws) -> None:
         """Learn together with other processes, from one draw or from one per process."""
@@ -100,8 +112,9 @@ class Policy:
             NonFinite: the loss or the gradient is not finite; nothing is changed.
         """
         self._rates.anneal(progress)
+        told = feedback if self._has_gradient else self.budget.penalise(feedback, draw)
         with torch.no_grad():
-            gradient, state = self.strategy.gradient(feedback, draw, self._leaf, self.state)
+            gradient, state = self.strategy.gradient(told, draw, self._leaf, self.state)
         found = self._exchange(feedback, draw, gradient, state)
         norm = self._move(found, draw)
         self.state = found.state
@@ -119,16 +132,21 @@ class Policy:
 
     def _move(self, found: Estimates, draw: Draw) -> float | None:
         """Step along the gradient [..., decisions, candidates], where it was reached; its norm before clipping."""
-        norm = None
+        norm, reached, multipliers = None, found.reached, self.budget.multipliers
         if found.gradient is not None:
-            ascent = found.gradient * found.reached.unsqueeze(-1)
+            ascent = found.gradient * reached.unsqueeze(-1)
+            if self.budget and self._has_gradient:
+                ascent, reached, multipliers = self.budget.steer(ascent, reached, Distribution(self._leaf.detach()))
             norms = torch.linalg.vector_norm(ascent, dim=(-2, -1), keepdim=True)
             norm = norms.norm().item()
             check_finite("The gradient of theta has norm", norm)
             if self.clip is not None:  # every search by its own norm
                 ascent = ascent * (self.clip / (norms + 1e-6)).clamp(max=1.0)
-            self.theta.set_gradient(-ascent, found.reached)
+            self.theta.set_gradient(-ascent, reached)
             self.optimizer.step()
+        if self.budget and not self._has_gradient:
+            multipliers = self.budget.ascend(torch.ones_like(multipliers), Distribution(self._leaf.detach()))
+        self.budget.multipliers = multipliers
         moved = self.theta.logits().detach()
         projected = self.strategy.project(self._leaf.detach(), moved, draw, found.state)
         if projected is not moved:
@@ -139,9 +157,16 @@ class Policy:
         """Keep the best architecture that was run."""
         for loss, chosen, single in zip(found.losses.double(), found.chosen, found.single.tolist(), strict=True):
             if single:
-                better = loss < self.best_loss
+                better = (loss < self.best_loss) & self._allowed(chosen)
                 self.best_loss = torch.where(better, loss, self.best_loss)
                 self.best = torch.where(better[..., None, None], chosen, self.best)
+
+    def _allowed(self, chosen: Tensor) -> bool:
+        """Whether an architecture, one-hot [decisions, candidates], is within the limits."""
+        if not self.budget.limits:
+            return True
+        columns = zip(self.budget.decisions.items(), chosen.argmax(-1).tolist(), strict=True)
+        return self.budget.allows({name: operations[column] for (name, operations), column in columns})
 
     @property
     def has_best(self) -> bool:
@@ -157,13 +182,16 @@ class Policy:
             "generator": self._generator.get_state(),
             "best": self.best,
             "best_loss": self.best_loss,
+            **({"budget": self.budget.save()} if self.budget else {}),
         }
 
     def check(self, saved: Mapping[str, Any]) -> None:
         """Raise ValueError if a state cannot be of a policy like this one; nothing is changed."""
         now = self.save() | {"optimizer": {}}
-        check_form(saved, [now, {**now, "strategy": self._next_state()}], "architecture")
+        check_form(saved, [now, {**now, "strategy": self._try_step()[1]}], "architecture")
         check_optimizer(self.optimizer, saved["optimizer"], "architecture.optimizer")
+        if self.budget:
+            self.budget.loaded(saved["budget"])
 
     @contextmanager
     def loading(self, saved: Mapping[str, Any]) -> Iterator[None]:
@@ -184,9 +212,11 @@ class Policy:
         self.state = copy.deepcopy(dict(saved["strategy"]))
         self._generator.set_state(saved["generator"])
         self.best, self.best_loss = saved["best"].clone(), saved["best_loss"].clone()
+        if self.budget:
+            self._budget = self.budget.loaded(saved["budget"])
 
-    def _next_state(self) -> State:
-        """The strategy's state after a step, wherever it leads: what a later state is built like."""
+    def _try_step(self) -> tuple[Tensor | None, State]:
+        """The gradient and the strategy's state after a step that brought nothing: what later ones are built like."""
         logits = self.theta.logits()
         draw = self.strategy.draw(logits, self.state, Phase.ARCHITECTURE, 0.0, torch.Generator())
         zeros = torch.zeros_like(draw.weights, requires_grad=False)
@@ -198,7 +228,7 @@ class Policy:
             unrolled=lambda: zeros,
         )
         with torch.no_grad():
-            return self.strategy.gradient(blank, draw, logits, self.state)[1]
+            return self.strategy.gradient(blank, draw, logits, self.state)
 
 
 def report(search: "Search", phase: str, draw: Draw, update: Update, feedback: Feedback | None = None) -> Step:
@@ -218,6 +248,7 @@ def report(search: "Search", phase: str, draw: Draw, update: Update, feedback: F
         advantages=advantages,
         gradient_norm=update.norm,
         contrasts=contrasts,
+        limits=search.policy.budget.report(search.distribution) if search.policy.budget else {},
     )
 
 

@@ -1,6 +1,6 @@
 """Algorithm 1: train one parent network while learning which of its operations to keep."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -11,11 +11,13 @@ from torch import Tensor, nn
 from advnas import strategies
 from advnas.architecture import Architecture, Draw
 from advnas.arguments import check_count
+from advnas.costs import Cost
 from advnas.distribution import Distribution
 from advnas.parallel.group import Group
 from advnas.parallel.reductions import average_feedback
 from advnas.randomness import generator
 from advnas.records.restoring import check_form
+from advnas.search.budget import Amounts, Budget
 from advnas.search.data import Replayed
 from advnas.search.loop import Recorder, SearchRun, run_search
 from advnas.search.parent import Parent, gate_slope, gradients
@@ -57,6 +59,10 @@ class Search:
         seed: of everything random here. Each step also seeds torch's global generator for the time of its own
             forward pass (dropout and the like) and restores it, so a step's randomness depends on nothing else.
         group, draws: for a search by several processes; see `join`.
+        limit: the most that the answer may cost, by the name of a cost: {"parameters": 100_000} or "100k". A
+            multiplier per limit moves theta's probability inside it during the search, and `argmax` holds it exactly.
+        penalty: a fixed weight in the loss per unit of a cost instead, by name; it promises nothing.
+        costs: what else than "parameters" the two may name, made by `advnas.costs`.
     """
 
     def __init__(
@@ -77,6 +83,9 @@ class Search:
         seed: int = 0,
         group: Group | None = None,
         draws: Draws = "shared",
+        limit: Amounts | None = None,
+        penalty: Amounts | None = None,
+        costs: Iterable[Cost] = (),
     ) -> None:
         if schedule not in ("alternate", "joint"):
             raise ValueError(f"schedule must be 'alternate' or 'joint', got {schedule!r}.")
@@ -101,6 +110,7 @@ class Search:
             annealing=annealing,
             clip=architecture_clip,
         )
+        self.policy.budget = Budget.of(self.space, limit, penalty, costs)
         self.theta = self.policy.theta
         self.join(Group() if group is None else group, draws)
 
@@ -172,9 +182,20 @@ class Search:
             "probabilities": self.probabilities(),
         }
 
-    def argmax(self) -> Architecture:
-        """Return the most likely architecture."""
-        return self.space.architecture(self.distribution.mode())
+    def argmax(self, limit: Amounts | None = None, *, costs: Iterable[Cost] = ()) -> Architecture:
+        """Return the most likely architecture within the limits, exactly.
+
+        Args:
+            limit: instead of the limits of the search, {} for none.
+            costs: what else than "parameters" and the costs of the search it may name.
+
+        Raises:
+            Infeasible: no architecture is within the limits; the message tells the least that is possible.
+        """
+        if limit is None:
+            return self.policy.budget.best(self.distribution)
+        known = [one.cost for one in self.policy.budget.limits]
+        return Budget.of(self.space, limit, None, [*known, *costs]).best(self.distribution)
 
     def derive(self, architecture: Architecture | None = None, *, fresh: int | None = None) -> nn.Module:
         """Make a plain module of the given architecture, by default the most likely; see `SearchSpace.derive`."""
@@ -324,6 +345,7 @@ class Search:
             "draws": self.draws,
             "steps": self.progress.steps,
             "warmup": self.progress.warmup,
+            "limits": self.policy.budget.settings(),
             "decisions": {decision.name: list(decision.operations) for decision in self.space.decisions},
         }
 
