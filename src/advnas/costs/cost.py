@@ -71,7 +71,7 @@ class Cost:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, from which `from_json` makes the same cost."""
-        terms = [[sorted(condition), value] for condition, value in self.terms.items()]
+        terms = [[[list(one) for one in sorted(condition)], value] for condition, value in self.terms.items()]
         return {
             "name": self.name,
             "unit": self.unit,

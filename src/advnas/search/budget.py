@@ -1,5 +1,6 @@
 """Budget: limits of a search, how they steer theta, and which architectures they allow."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -206,7 +207,7 @@ class Budget:
     def save(self) -> dict[str, Any]:
         """The multipliers and the costs themselves: those that were measured would be others the next time."""
         costs = [*(limit.cost for limit in self.limits), *(cost for cost, _ in self.penalties)]
-        return {"multipliers": self.multipliers, "costs": [cost.to_json() for cost in costs]}
+        return {"multipliers": self.multipliers, "costs": json.dumps([cost.to_json() for cost in costs])}
 
     def loaded(self, saved: Mapping[str, Any]) -> "Budget":
         """Return a budget that goes on from a state.
@@ -214,7 +215,7 @@ class Budget:
         Raises:
             ValueError: it has other costs than this one.
         """
-        before = [Cost.from_json(cost) for cost in saved["costs"]]
+        before = [Cost.from_json(cost) for cost in json.loads(saved["costs"])]
         now = [*(limit.cost for limit in self.limits), *(cost for cost, _ in self.penalties)]
         for old, new in zip(before, now, strict=True):
             if old.terms.keys() != new.terms.keys() or (not new.note and old != new):
