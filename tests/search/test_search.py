@@ -740,6 +740,7 @@ def test_a_folder_gets_one_line_a_step_and_the_result(tmp_path):
             "advantages",
             "gradient_norm",
             "contrasts",
+            "limits",
         }
         assert math.isfinite(line["loss"])
         assert 0 < line["entropy"] <= (math.log(3) + math.log(2)) / 2 + 1e-6

@@ -1,10 +1,11 @@
 """An answer whose latency is measured once more, as a whole, until it is within the limit."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from advnas.architecture import Architecture
 from advnas.arguments import check_count
-from advnas.costs import Infeasible, whole_latency
+from advnas.costs import Infeasible, Limit, whole_latency
 from advnas.costs.observation import Example
 from advnas.search import Search
 
@@ -55,16 +56,39 @@ def measure_answer(search: Search, example: Example, *, rounds: int = 5, repeats
             f"The search has no limit of latency, only of {', '.join(limits) or 'nothing'}. Write Search(..., "
             "limit={'latency': '5ms'}, costs=[advnas.costs.latency(space, example)])."
         )
-    cost, limit = limits["latency"].cost, limits["latency"].amount
-    amounts, tried = {name: one.amount for name, one in limits.items()}, list[Measured]()
+    amounts = {name: one.amount for name, one in limits.items()}
+    return tighten(
+        lambda most: search.argmax({**amounts, "latency": most}),
+        lambda answer: whole_latency(search.derive(answer), example, repeats=repeats),
+        limits["latency"],
+        rounds=rounds,
+    )
+
+
+def tighten(
+    answer_within: Callable[[float], Architecture],
+    measure: Callable[[Architecture], float],
+    limit: Limit,
+    *,
+    rounds: int,
+) -> Measured:
+    """Ask for answers within less and less of a predicted cost, until one is measured to be within the limit.
+
+    Args:
+        answer_within: gives the answer within an amount, or raises Infeasible.
+        measure: what an answer really costs.
+        limit: of the cost that is predicted.
+        rounds: answers that are measured at most.
+    """
+    amount, tried = limit.amount, list[Measured]()
     for number in range(1, rounds + 1):
         try:
-            answer = search.argmax(amounts)
+            answer = answer_within(amount)
         except Infeasible:
             break
-        found = whole_latency(search.derive(answer), example, repeats=repeats)
-        tried.append(Measured(answer, cost.of(answer), found, limit, number))
+        found, predicted = measure(answer), limit.cost.of(answer)
+        tried.append(Measured(answer, predicted, found, limit.amount, number))
         if tried[-1].within:
             return tried[-1]
-        amounts["latency"] = min(amounts["latency"], cost.of(answer)) * min(limit / found, 1.0) * _MARGIN
+        amount = min(amount, predicted) * min(limit.amount / found, 1.0) * _MARGIN
     return min(tried, key=lambda one: one.measured)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from advnas.costs import Cost
     from advnas.search import Search
     from advnas.studies.study import Study
 
@@ -14,17 +15,22 @@ FILE = "costs.json"  # in a search's folder
 
 def with_costs(study: "Study", strategy: str, seed: int, folder: Path) -> "Study":
     """Give a study the costs that its limits name: those in the folder of a search that goes on, or found now."""
-    from advnas.costs import Cost
-    from advnas.records.files import parse_json
     from advnas.studies.own_network import OwnNetworkStudy
 
     if not isinstance(study, OwnNetworkStudy) or not study.settings.limits:
         return study
     names, path = list(study.settings.limits), folder / FILE
-    kept = [Cost.from_json(one) for one in parse_json(path.read_bytes(), str(path))] if path.exists() else []
+    kept = _read(path) if path.exists() else []
     if [cost.name for cost in kept] == names:
         return replace(study, costs=tuple(kept))
     return replace(study, costs=study.measured(strategy, seed, names))
+
+
+def _read(path: Path) -> "list[Cost]":
+    from advnas.costs import Cost
+    from advnas.records.files import parse_json
+
+    return [Cost.from_json(one) for one in parse_json(path.read_bytes(), str(path)).get("costs", [])]
 
 
 def keep_costs(study: "Study", folder: Path) -> None:
@@ -33,7 +39,7 @@ def keep_costs(study: "Study", folder: Path) -> None:
     from advnas.studies.own_network import OwnNetworkStudy
 
     if isinstance(study, OwnNetworkStudy) and study.costs:
-        write_atomically(folder / FILE, json.dumps([cost.to_json() for cost in study.costs], indent=1) + "\n")
+        write_atomically(folder / FILE, json.dumps({"costs": [cost.to_json() for cost in study.costs]}, indent=1) + "\n")
 
 
 def limits_told(search: "Search") -> dict[str, Any]:

@@ -102,6 +102,11 @@ class Budget:
         """Whether an architecture is within all limits."""
         return all(limit.allows(architecture) for limit in self.limits)
 
+    def allowed(self, chosen: Tensor) -> Tensor:
+        """Whether architectures, one-hot [..., decisions, candidates], are within all limits: bool [...]."""
+        costs = self._expected.of(chosen)[..., : len(self.limits)] if self.limits else chosen.new_zeros(0)
+        return (costs <= self.amounts).all(-1)
+
     def without(self, name: str) -> list[Limit]:
         """All limits but the one of a name."""
         return [limit for limit in self.limits if limit.cost.name != name]

@@ -62,6 +62,22 @@ class Parent:
             )
         return loss
 
+    def check_slope(self, gradient: Tensor | None, draw: Draw, trace: Trace) -> None:
+        """Raise ValueError where a loss has no gradient at the gates that the pass came to.
+
+        A drawn zero operation may cut all others off from the loss; that is no mistake.
+        """
+        if gradient is not None or not draw.weights.requires_grad:
+            return
+        reached = trace.reached.to(draw.active.device)[:, None] & draw.active
+        if reached.any() and not (reached & self.space.zeros.to(reached.device)).any():
+            raise ValueError(
+                "The loss has no gradient at the operations that were drawn, and this strategy learns from nothing "
+                "else. Compute it from the model's output without detach() or no_grad(). What an architecture costs "
+                "does not belong into the loss: write Search(..., limit={'parameters': 100_000}) or penalty={...}, "
+                "with costs of advnas.costs."
+            )
+
     @contextmanager
     def located(self, step: str, draw: Draw) -> Iterator[None]:
         """Say of every error inside in which step it happened, and what ran."""

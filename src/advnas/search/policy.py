@@ -157,16 +157,9 @@ class Policy:
         """Keep the best architecture that was run."""
         for loss, chosen, single in zip(found.losses.double(), found.chosen, found.single.tolist(), strict=True):
             if single:
-                better = (loss < self.best_loss) & self._allowed(chosen)
+                better = (loss < self.best_loss) & self.budget.allowed(chosen)
                 self.best_loss = torch.where(better, loss, self.best_loss)
                 self.best = torch.where(better[..., None, None], chosen, self.best)
-
-    def _allowed(self, chosen: Tensor) -> bool:
-        """Whether an architecture, one-hot [decisions, candidates], is within the limits."""
-        if not self.budget.limits:
-            return True
-        columns = zip(self.budget.decisions.items(), chosen.argmax(-1).tolist(), strict=True)
-        return self.budget.allows({name: operations[column] for (name, operations), column in columns})
 
     @property
     def has_best(self) -> bool:

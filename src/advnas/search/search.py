@@ -229,8 +229,9 @@ class Search:
             gated = draw.weights.requires_grad
             with self.parent.running(draw) as trace, self.weights.frozen(draw), torch.set_grad_enabled(gated):
                 loss = self.parent.loss(loss_of)
-                slope = gate_slope(gradients(loss, [draw.weights])[0], draw)  # 8    -A_i; gates only
-            feedback = self._feedback(draw, loss, slope, trace, (loss_of, training_loss_of))
+                slope = gradients(loss, [draw.weights])[0]  # 8    -A_i; gates only
+            self.parent.check_slope(slope, draw, trace)
+            feedback = self._feedback(draw, loss, gate_slope(slope, draw), trace, (loss_of, training_loss_of))
             update = self.policy.learn(feedback, draw, self.progress.of_theta)  # 9-10    theta <- Adam
         self.progress.architecture_steps += 1
         return report(self, "architecture", draw, update, feedback)
@@ -243,6 +244,7 @@ class Search:
         with self.parent.located("joint step", draw), self.weights.training(draw) as path:
             with self.parent.running(gated) as trace:
                 loss = path.backward(self.parent.loss(loss_of), [gates] if gates.requires_grad else [])
+            self.parent.check_slope(gates.grad, gated, trace)
             feedback = self._feedback(draw, loss, gate_slope(gates.grad, draw), trace, (loss_of, loss_of))
             update = self.policy.learn(feedback, draw, self.progress.of_theta)
             self.progress.architecture_steps += 1
