@@ -1,19 +1,20 @@
 """Does a search under a limit find the best network that fits? On tables that know every network.
 
-Theta learns from the table's own validation accuracy (REINFORCE, one looked-up network per step), so that the budget
-machinery is judged and not the shared weights. NAS-Bench-201 with multiply-adds and with the latencies of six devices,
-NAS-Bench-Macro with parameters and multiply-adds; ten limits each, at the 5 % to 95 % quantiles of the cost.
+Theta learns from the table's own validation accuracy (REINFORCE, one looked-up network per step), so that the
+budget machinery is judged and not the shared weights. NAS-Bench-201 with multiply-adds and with the latencies of
+six devices, NAS-Bench-Macro with parameters and multiply-adds; ten limits each, at the 5 % to 95 % quantiles of the
+cost.
 
-ours         Search's own: dual ascent on the exact expected cost, then the most likely architecture within the limit;
-             a latency is looked up (measured) and the limit tightened, at most 20 times
+ours         Search's own: dual ascent on the exact expected cost, then the most likely architecture within the
+             limit; a latency is looked up (measured) and the limit tightened, at most 20 times
 penalty      a fixed weight on the expected cost, best of five weights: the best argmax that is within the limit
 rejection    a search without a limit, then draws from theta until one is within the limit, at most 1,000
 uniform      the same knapsack as ours on a theta that has learnt nothing, ties broken at random
 derivation   a search without a limit, then the same knapsack as ours
 
-A latency is predicted by a sum per operation, fitted to 200 networks (non-negative least squares). Regret: points of
-test accuracy behind the best network within the limit. A method without an answer within the limit gets the cheapest
-network; the share of its own answers within the limit stands beside it.
+A latency is predicted by a sum per operation, fitted to 200 networks (non-negative least squares). Regret: points
+of test accuracy behind the best network within the limit. A method without an answer within the limit gets the
+cheapest network; the share of its own answers within the limit stands beside it.
 
     ADVNAS_DATA=... .venv/bin/python benchmarks/budgets.py --json > docs/results/budgets.json
 """
@@ -24,14 +25,16 @@ import gzip
 import itertools
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 import torch
-from scipy.optimize import nnls
+from scipy.optimize import nnls  # type: ignore[import-untyped]
 from torch import Tensor
 
 from advnas import Distribution, strategies
@@ -55,7 +58,7 @@ FITTED, REJECTED, ROUNDS = 200, 1000, 20
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A table. valid, test: percent, [architectures]. names: of the rows, in the order of theta's one-hot columns."""
+    """A table. valid, test: percent, [architectures], the last decision fastest."""
 
     name: str
     decisions: Mapping[str, tuple[str, ...]]
@@ -104,7 +107,7 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _means(rows: list[dict]) -> str:
+def _means(rows: list[dict[str, Any]]) -> str:
     last = [row for row in rows if (row["table"], row["cost"]) == (rows[-1]["table"], rows[-1]["cost"])]
     methods = dict.fromkeys(row["method"] for row in last)
     own = {name: [row for row in last if row["method"] == name] for name in methods}
@@ -119,38 +122,49 @@ def problems() -> list[Problem]:
     return [*_of_nasbench201(folder), *_of_macro(folder)]
 
 
-def _of_nasbench201(folder) -> list[Problem]:
+def _of_nasbench201(folder: Path) -> list[Problem]:
     known = {row["arch"]: row for row in _read(folder / "nasbench201.csv.gz")}
     slow = {row["arch"]: row for row in _read(folder / "nasbench201_latency_ms.csv.gz")}
     first = nasbench201.from_string(next(iter(known)))
     operations = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
-    decisions = {name: operations for name in first}
+    decisions = dict.fromkeys(first, operations)
     cells = _all(decisions)
     names = [nasbench201.to_string(cell) for cell in cells]
-    column = lambda rows, key: torch.tensor([float(rows[name][key]) for name in names])  # noqa: E731
     table = Benchmark(
-        "NAS-Bench-201", decisions, column(known, "cifar10_valid"), column(known, "cifar10_test"), cells
+        "NAS-Bench-201",
+        decisions,
+        column(known, names, "cifar10_valid"),
+        column(known, names, "cifar10_test"),
+        cells,
     )
-    found = [_additive(table, "multiply-adds", "M", column(known, "flops").double().numpy())]
-    return found + [_fitted(table, device, column(slow, device).double().numpy()) for device in DEVICES]
+    found = [_additive(table, "multiply-adds", "M", column(known, names, "flops").numpy())]
+    return found + [_fitted(table, device, column(slow, names, device).numpy()) for device in DEVICES]
 
 
-def _of_macro(folder) -> list[Problem]:
+def _of_macro(folder: Path) -> list[Problem]:
     known = {row["arch"]: row for row in _read(folder / "nasbench_macro.csv.gz")}
-    decisions = {name: nasbench_macro.OPERATIONS for name in nasbench_macro.LAYERS}
+    decisions = dict.fromkeys(nasbench_macro.LAYERS, nasbench_macro.OPERATIONS)
     networks = _all(decisions)
     names = [nasbench_macro.to_string(network) for network in networks]
-    column = lambda key: torch.tensor([float(known[name][key]) for name in names], dtype=torch.float64)  # noqa: E731
     # There is no validation accuracy: one training is the reward, the other two judge.
     table = Benchmark(
-        "NAS-Bench-Macro", decisions, column("test_1"), (column("test_2") + column("test_3")) / 2, networks
+        "NAS-Bench-Macro",
+        decisions,
+        column(known, names, "test_1"),
+        (column(known, names, "test_2") + column(known, names, "test_3")) / 2,
+        networks,
     )
     return [
-        _additive(table, name, "", column(key).numpy()) for name, key in (("parameters", "params"), ("flops", "flops"))
+        _additive(table, name, "", column(known, names, key).numpy())
+        for name, key in (("parameters", "params"), ("flops", "flops"))
     ]
 
 
-def _read(path) -> list[dict[str, str]]:
+def column(rows: Mapping[str, Mapping[str, str]], names: list[str], key: str) -> Tensor:
+    return torch.tensor([float(rows[name][key]) for name in names], dtype=torch.float64)
+
+
+def _read(path: Path) -> list[dict[str, str]]:
     with gzip.open(path, "rt", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
@@ -186,7 +200,7 @@ def _fitted(table: Benchmark, name: str, real: np.ndarray) -> Problem:
     return Problem(table, Cost(name, "ms", float(weights[-1]), terms), real, exact=False)
 
 
-def run(problem: Problem, seeds: list[int]) -> list[dict]:
+def run(problem: Problem, seeds: list[int]) -> list[dict[str, Any]]:
     """All methods, limits and seeds of one problem; searches run side by side."""
     limits = [float(np.quantile(problem.real, share)) for share in QUANTILES]
     cases = [(limit, seed) for limit in limits for seed in seeds]
@@ -241,7 +255,7 @@ def _none(*_: object) -> Tensor:
 
 
 def knapsack(problem: Problem, logits: Tensor, limit: float) -> Architecture | None:
-    """The most likely architecture within the limit; one that was predicted is measured, and the limit tightened."""
+    """The most likely architecture within the limit; a prediction is measured, and the limit tightened."""
     rows = logits.double().log_softmax(-1).tolist()
     own = zip(problem.table.decisions.items(), rows, strict=True)
     values = {(name, one): row[place] for (name, ones), row in own for place, one in enumerate(ones)}
@@ -249,9 +263,13 @@ def knapsack(problem: Problem, logits: Tensor, limit: float) -> Architecture | N
     def within(most: float) -> Architecture:
         return most_valuable(values, problem.table.decisions, [Limit(problem.cost, most)])
 
-    measure: Callable[[Architecture], float] = lambda one: float(problem.real[problem.table.row(one)])  # noqa: E731
+    def measure(one: Architecture) -> float:
+        return float(problem.real[problem.table.row(one)])
+
     try:
-        return tighten(within, measure, Limit(problem.cost, limit), rounds=1 if problem.exact else ROUNDS).architecture
+        return tighten(
+            within, measure, Limit(problem.cost, limit), rounds=1 if problem.exact else ROUNDS
+        ).architecture
     except (Infeasible, ValueError):
         return None
 
@@ -272,10 +290,10 @@ def rejected(problem: Problem, logits: Tensor, limit: float, random: torch.Gener
     return problem.table.architectures[int(rows[within][0])] if within.any() else None
 
 
-def judge(problem: Problem, method: str, limit: float, seed: int, answer: Architecture | None) -> dict:
+def judge(problem: Problem, method: str, limit: float, seed: int, answer: Architecture | None) -> dict[str, Any]:
     table = problem.table
-    within = answer is not None and problem.real[table.row(answer)] <= limit
-    taken = answer if within else table.architectures[int(problem.real.argmin())]
+    fits = answer is not None and problem.real[table.row(answer)] <= limit
+    taken = answer if answer is not None and fits else table.architectures[int(problem.real.argmin())]
     test = table.test.numpy()
     best = float(test[problem.real <= limit].max())
     accuracy = float(test[table.row(taken)])
@@ -285,7 +303,7 @@ def judge(problem: Problem, method: str, limit: float, seed: int, answer: Archit
         "limit": limit,
         "seed": seed,
         "method": method,
-        "within": bool(within),
+        "within": bool(fits),
         "accuracy": round(accuracy, 3),
         "regret": round(best - accuracy, 3),
     }

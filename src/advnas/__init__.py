@@ -34,7 +34,18 @@ _HOMES = {
     "Zero": "choice",
 }
 
-_ROOMS = ("answers", "costs", "export", "parallel", "records", "retrain", "stores", "strategies", "tasks", "testing")
+_ROOMS = (
+    "answers",
+    "costs",
+    "export",
+    "parallel",
+    "records",
+    "retrain",
+    "stores",
+    "strategies",
+    "tasks",
+    "testing",
+)
 
 __all__ = [
     "Architecture",

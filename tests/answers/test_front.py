@@ -1,6 +1,7 @@
 """Answers under limits: the front, answers that are measured again, and proposals that hold the limits."""
 
 from functools import partial
+from itertools import pairwise
 
 import pytest
 import torch
@@ -39,7 +40,7 @@ def test_the_front_rises_from_the_least_cost_to_the_argmax():
     points = front(search, "parameters", points=20)
     assert points[0].cost == 44
     assert points[-1].architecture == search.argmax()
-    for one, other in zip(points, points[1:], strict=False):
+    for one, other in pairwise(points):
         assert one.cost < other.cost
         assert one.log_likelihood < other.log_likelihood
     assert all(one.cost <= one.limit for one in points)
@@ -62,7 +63,7 @@ def test_a_front_under_another_limit_and_judged_by_the_shared_weights():
     for point in front(search, "parameters", points=5, task=task()):
         assert products.of(point.architecture) <= 500
         assert point.loss > 0
-    with pytest.raises(ValueError, match="no cost 'latency'. Pass the cost itself"):
+    with pytest.raises(ValueError, match=r"no cost 'latency'\. Pass the cost itself"):
         front(search, "latency")
 
 

@@ -139,7 +139,10 @@ def test_a_folder_of_another_limit_is_not_gone_on_with(tmp_path):
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"limit": {"parameters": 10}}, "least parameters of any architecture is 44 parameters, and the limit is 10"),
+        (
+            {"limit": {"parameters": 10}},
+            "least parameters of any architecture is 44 parameters, and the limit is 10",
+        ),
         ({"limit": {"parametres": 10}}, r"no cost 'parametres' \(did you mean 'parameters'\?\)"),
         ({"limit": {"latency": "5ms"}}, r"Pass it as Search\(..., costs=\[advnas.costs.latency"),
         ({"limit": {"parameters": "5ms"}}, "A limit of parameters must be a number"),

@@ -16,8 +16,8 @@ from advnas.task import Task
 class FrontPoint:
     """The most likely architecture within a limit.
 
-    cost: what it costs itself, at most the limit. log_likelihood: of p_theta, in nats. loss: with the shared weights,
-    where there was a task to judge by.
+    cost: what it costs itself, at most the limit. log_likelihood: of p_theta, in nats. loss: with the shared
+    weights, where there was a task to judge by.
     """
 
     limit: float
@@ -41,7 +41,9 @@ def front(search: Search, cost: Cost | str, *, points: int = 20, task: Task | No
     check_count("points", points, least=2)
     known = [limit.cost for limit in search.policy.budget.limits]
     cost = _found(search, cost, known) if isinstance(cost, str) else cost
-    others = {limit.cost.name: limit.amount for limit in search.policy.budget.limits if limit.cost.name != cost.name}
+    others = {
+        limit.cost.name: limit.amount for limit in search.policy.budget.limits if limit.cost.name != cost.name
+    }
     least = cheapest(cost, operations_of(search.space), search.policy.budget.without(cost.name))
     assert least is not None, "the limits of a search can be met"
     low, high = cost.of(least), cost.of(search.argmax(others))
@@ -62,7 +64,7 @@ def _found(search: Search, name: str, known: Iterable[Cost]) -> Cost:
     if name == "parameters":
         return parameters(search.space)
     raise ValueError(
-        f"The search has no cost {name!r}. Pass the cost itself, such as advnas.costs.{name}(search.space, example)."
+        f"The search has no cost {name!r}. Pass the cost itself, for example advnas.costs.{name}(space, example)."
     )
 
 

@@ -55,7 +55,7 @@ def rank_architectures(
 
 
 def propose(search: Search, count: int, random: torch.Generator) -> dict[Architecture, Source]:
-    """Name up to `count` different architectures: the argmax, the process best, and draws; all within the limits."""
+    """Name up to `count` different architectures within the limits: the argmax, the process best, and draws."""
     proposals: dict[Architecture, Source] = {search.argmax(): "argmax"}
     if search.process_best is not None:
         proposals.setdefault(search.process_best.architecture, "process best")

@@ -1,4 +1,4 @@
-"""`advnas search --limit`: what operations cost, found once for all runs of a search, and what the plan says of it."""
+"""`advnas search --limit`: what operations cost, found once for all runs, and what the plan says of it."""
 
 import json
 from dataclasses import asdict, replace
@@ -39,7 +39,9 @@ def keep_costs(study: "Study", folder: Path) -> None:
     from advnas.studies.own_network import OwnNetworkStudy
 
     if isinstance(study, OwnNetworkStudy) and study.costs:
-        write_atomically(folder / FILE, json.dumps({"costs": [cost.to_json() for cost in study.costs]}, indent=1) + "\n")
+        write_atomically(
+            folder / FILE, json.dumps({"costs": [cost.to_json() for cost in study.costs]}, indent=1) + "\n"
+        )
 
 
 def limits_told(search: "Search") -> dict[str, Any]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 Condition = frozenset[tuple[str, str]]
-"""Operations by decision that must all be chosen, as (decision, operation): an operation, and those it lies inside."""
+"""(decision, operation) pairs that must all be chosen: an operation, and those that it lies inside."""
 
 ALWAYS: Condition = frozenset()
 

@@ -55,7 +55,7 @@ class Expected:
         slope = self._table.expand(*flat.shape[:-1], *self._table.shape)
         if len(self._factors):
             slope = slope + self._nested_slope(self._with_one(flat)[..., self._factors])
-        return slope.unflatten(-1, self.shape[1:])
+        return slope.reshape(*slope.shape[:-1], *self.shape[1:])
 
     def gradient(self, probabilities: Tensor) -> Tensor:
         """d E[c] / d theta = mu (d E[c]/d mu - mu^T d E[c]/d mu): [..., costs, decisions, candidates]."""

@@ -5,11 +5,10 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import csr_array
 
 from advnas.architecture import Architecture
 from advnas.costs.cost import Condition, Cost
@@ -20,6 +19,18 @@ _NAMED = 3  # decisions that a message names
 
 Values = Mapping[tuple[str, str], float]
 """What every operation is worth, by (decision, operation)."""
+
+
+Row = Mapping[int, float]
+"""Coefficients by the number of a variable."""
+
+
+class Between(NamedTuple):
+    """low <= row x <= high, for every row."""
+
+    rows: Sequence[Row]
+    low: float
+    high: float
 
 
 class Infeasible(ValueError):
@@ -129,7 +140,7 @@ def _cost(limit: Limit, architecture: Architecture | None) -> float:
 
 
 def _binding(cost: Cost, architecture: Architecture) -> list[str]:
-    """The decisions that cost something, dearest first; a nested operation counts for the decisions around it too."""
+    """The decisions that cost something, dearest first; a nested operation counts for those around it too."""
     chosen, shares = set(architecture.items()), dict.fromkeys(architecture, 0.0)
     for condition, value in cost.terms.items():
         if condition <= chosen:
@@ -187,6 +198,8 @@ class _Program:
 
     def solve(self, objective: NDArray[np.float64], limits: Sequence[Limit]) -> Architecture | None:
         """The architecture with the largest objective within the limits; None if there is none."""
+        from scipy.optimize import Bounds, milp  # type: ignore[import-untyped]  # here, since it takes a second
+
         constraints = [*self._structure(), *map(self._below, limits)]
         size = len(self.places) + len(self.nested)
         integrality = np.array([1] * len(self.places) + [0] * len(self.nested))
@@ -197,7 +210,7 @@ class _Program:
                     -objective * (_SCALE / largest),
                     integrality=integrality,
                     bounds=Bounds(np.zeros(size), np.ones(size)),
-                    constraints=constraints,
+                    constraints=[self._constraint(one) for one in constraints],
                     options={"mip_rel_gap": 0.0},
                 )
             if solution.x is None:
@@ -208,35 +221,35 @@ class _Program:
             constraints.append(self._other_than(found))
         raise ArithmeticError(f"{_ROUNDS} architectures lie within rounding of the limits, and outside them.")
 
-    def _structure(self) -> Iterable[LinearConstraint]:
+    def _structure(self) -> Iterable[Between]:
         """One operation per decision; y is 1 where all of a condition is chosen, and may be 0 elsewhere.
 
         An objective that wants y to be large gets at most what the operations of the condition allow.
         """
         rows = [{self.places[name, one]: 1.0 for one in own} for name, own in self.decisions.items()]
-        yield LinearConstraint(self._matrix(rows), 1.0, 1.0)
+        yield Between(rows, 1.0, 1.0)
         for when, place in self.nested.items():
-            yield LinearConstraint(
-                self._matrix([{place: -1.0, **{self.places[pair]: 1.0 for pair in when}}]), -np.inf, len(when) - 1
-            )
-            rows = [{place: 1.0, self.places[pair]: -1.0} for pair in when]
-            yield LinearConstraint(self._matrix(rows), -np.inf, 0.0)
+            yield Between([{place: -1.0, **{self.places[pair]: 1.0 for pair in when}}], -np.inf, len(when) - 1)
+            yield Between([{place: 1.0, self.places[pair]: -1.0} for pair in when], -np.inf, 0.0)
 
-    def _below(self, limit: Limit) -> LinearConstraint:
+    def _below(self, limit: Limit) -> Between:
         cost = self.of_cost(limit.cost)
         scale = _SCALE / max(limit.amount, 1e-300)
-        return LinearConstraint(
-            csr_array(cost[None] * scale), -np.inf, (limit.amount - limit.cost.constant) * scale
-        )
+        row = {int(place): cost[place] * scale for place in cost.nonzero()[0]}
+        return Between([row], -np.inf, (limit.amount - limit.cost.constant) * scale)
 
-    def _other_than(self, architecture: Architecture) -> LinearConstraint:
+    def _other_than(self, architecture: Architecture) -> Between:
         row = {self.places[pair]: 1.0 for pair in architecture.items()}
-        return LinearConstraint(self._matrix([row]), -np.inf, len(row) - 1)
+        return Between([row], -np.inf, len(row) - 1)
 
-    def _matrix(self, rows: Sequence[Mapping[int, float]]) -> csr_array:
-        entries = [(number, place, value) for number, row in enumerate(rows) for place, value in row.items()]
-        lines, columns, values = zip(*entries, strict=True)
-        return csr_array((values, (lines, columns)), shape=(len(rows), len(self.places) + len(self.nested)))
+    def _constraint(self, between: Between) -> object:
+        from scipy.optimize import LinearConstraint
+        from scipy.sparse import csr_array  # type: ignore[import-untyped]
+
+        entries = [(line, place, value) for line, row in enumerate(between.rows) for place, value in row.items()]
+        lines, columns, values = zip(*entries, strict=True) if entries else ((), (), ())
+        shape = (len(between.rows), len(self.places) + len(self.nested))
+        return LinearConstraint(csr_array((values, (lines, columns)), shape=shape), between.low, between.high)
 
     def _architecture(self, solution: NDArray[np.float64]) -> Architecture:
         return Architecture(

@@ -34,7 +34,7 @@ def latency(
 
     Args:
         space: its model runs in evaluation mode.
-        example: what the network is called with, a tensor or a tuple of all arguments; the latency is of this batch.
+        example: what the network is called with, a tensor or a tuple of all arguments; the whole batch counts.
         device: where it is measured; the model is taken there and back.
         repeats: how often every number is measured; the median is taken.
         seed: of the whole architectures.

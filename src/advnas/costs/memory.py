@@ -45,15 +45,16 @@ def memory(space: SearchSpace, example: Example) -> Cost:
 def _peak(space: SearchSpace, architecture: Mapping[str, str], example: Example) -> int:
     with space.running(architecture), computing(space.model), _Activations() as activations:
         call(space.model, example)
-    return activations.peak
+    return int(activations.peak)
 
 
-class _Activations(TorchDispatchMode):
+class _Activations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Follows the memory of the tensors that operations make while it is open."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.peak = self._alive = 0
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.peak: int = 0
+        self._alive = 0
         self._known: dict[int, weakref.ref[Any]] = {}
 
     def __torch_dispatch__(

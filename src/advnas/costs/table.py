@@ -41,7 +41,7 @@ def table(
     known = operations_of(space)
     _check_names("decision", rows, known, f"the table of {name}")
     places = _places(space)
-    terms = {}
+    terms: dict[Condition, float] = {}
     for decision, operations in known.items():
         _check_names("operation", rows[decision], operations, f"decision {decision!r} in the table of {name}")
         for operation in operations:
@@ -61,7 +61,7 @@ def _places(space: SearchSpace) -> dict[str, list[Condition]]:
         where = exclusive(conditions)
         if where is None:
             raise ValueError(
-                f"The choices of decision {decision!r} lie in candidates of different decisions, so that one number "
+                f"The choices of decision {decision!r} lie in candidates of different decisions, so one number "
                 "cannot tell what it costs. Give them different names."
             )
         places[decision] = where

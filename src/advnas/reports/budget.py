@@ -1,4 +1,4 @@
-"""Limits in a report: what every answer costs, the front of likelihood against cost, and how the search got inside."""
+"""Limits in a report: what answers cost, the front of likelihood against cost, and how a search got inside."""
 
 from collections.abc import Iterator, Sequence
 
@@ -50,8 +50,8 @@ def _draw_front(study: StudyRecords, name: str) -> Drawing:
     return Drawing(
         f"front-{name}",
         f"The front of {name.replace('_', '-')}",
-        "Left: the most likely architectures for all limits, a line per seed; the dot is the answer. Right: what the "
-        "answers are worth after retraining, those of random search among them. The dashed line is the limit.",
+        "Left: the most likely architectures for all limits, a line per seed; the dot is the answer. Right: what "
+        "the answers are worth after retraining, those of random search among them. The dashed line is the limit.",
         figure,
     )
 
@@ -93,8 +93,8 @@ def _draw_trace(traced: Sequence[tuple[RunRecords, list[tuple[float, float]]]], 
     return Drawing(
         f"budget-{name}",
         f"Expected {name.replace('_', '-')} over the search",
-        "Left: the expected cost of an architecture drawn from theta, in units of the limit; below the dashed line it "
-        "is within it. Right: the multiplier of the limit. A line per seed.",
+        "Left: the expected cost of an architecture drawn from theta, in units of the limit; below the dashed line "
+        "it is within it. Right: the multiplier of the limit. A line per seed.",
         figure,
     )
 

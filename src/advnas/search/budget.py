@@ -85,12 +85,15 @@ class Budget:
         for name in sorted(asked - known.keys()):
             names = [*known, *({"parameters"} - known.keys())]
             raise ValueError(
-                f"There is no cost {name!r}{did_you_mean(name, names)} here; known are {', '.join(names)}. Pass it as "
-                f"Search(..., costs=[advnas.costs.{name}(space, example)]), or as a costs.table of your own."
+                f"There is no cost {name!r}{did_you_mean(name, names)} here; known are {', '.join(names)}. Pass it "
+                f"as Search(..., costs=[advnas.costs.{name}(space, example)]), or as a costs.table of your own."
             )
         return cls(
             operations_of(space),
-            [Limit(known[name], parse_amount(most, name, known[name].unit)) for name, most in (limit or {}).items()],
+            [
+                Limit(known[name], parse_amount(most, name, known[name].unit))
+                for name, most in (limit or {}).items()
+            ],
             [(known[name], parse_amount(weight, name, "")) for name, weight in (penalty or {}).items()],
         )
 
@@ -123,9 +126,9 @@ class Budget:
         return most_valuable(values, self.decisions, self.limits)
 
     def nearest_within(self, distribution: Distribution) -> Distribution:
-        """Return p ~ p_theta exp(-sum_k t_k c_k), each t_k raised by steps until the expected cost is within its limit.
+        """Return p ~ p_theta exp(-sum_k t_k c_k), each t_k raised by steps until the expected cost is within it.
 
-        Of all distributions within the limits it is about the nearest. It may miss them where it has run out of steps.
+        Of all distributions within the limits it is about the nearest. It may miss them where its steps run out.
         """
         logits = distribution.logits.detach().double()
         for _ in range(_TILTS):
@@ -152,7 +155,7 @@ class Budget:
         return found
 
     def steer(self, ascent: Tensor, reached: Tensor, distribution: Distribution) -> tuple[Tensor, Tensor, Tensor]:
-        """Add the pressure of all costs to theta's gradient; a pure function of what it is given and the multipliers.
+        """Add the pressure of all costs to theta's gradient; a pure function of the arguments and the multipliers.
 
         Args:
             ascent: the strategy's estimate of grad J, [..., decisions, candidates].
@@ -199,7 +202,9 @@ class Budget:
     def _surcharge(self, loss: Tensor, draw: Draw) -> Tensor:
         costs = self._expected.of(draw.weights.detach())
         excess = costs[..., : len(self.limits)] / self.amounts - 1
-        extra = loss.abs() * (self.multipliers * excess).sum(-1) + (self._fixed * costs[..., len(self.limits) :]).sum(-1)
+        extra = loss.abs() * (self.multipliers * excess).sum(-1) + (
+            self._fixed * costs[..., len(self.limits) :]
+        ).sum(-1)
         return extra.to(loss.dtype)
 
     def settings(self) -> dict[str, Any] | None:

@@ -74,7 +74,7 @@ class Parent:
             raise ValueError(
                 "The loss has no gradient at the operations that were drawn, and this strategy learns from nothing "
                 "else. Compute it from the model's output without detach() or no_grad(). What an architecture costs "
-                "does not belong into the loss: write Search(..., limit={'parameters': 100_000}) or penalty={...}, "
+                "does not belong into the loss: write Search(..., limit={'parameters': 100_000}) or penalty={...} "
                 "with costs of advnas.costs."
             )
 

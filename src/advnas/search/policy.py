@@ -209,7 +209,7 @@ class Policy:
             self._budget = self.budget.loaded(saved["budget"])
 
     def _try_step(self) -> tuple[Tensor | None, State]:
-        """The gradient and the strategy's state after a step that brought nothing: what later ones are built like."""
+        """The gradient and the state after a step that brought nothing: what later ones are built like."""
         logits = self.theta.logits()
         draw = self.strategy.draw(logits, self.state, Phase.ARCHITECTURE, 0.0, torch.Generator())
         zeros = torch.zeros_like(draw.weights, requires_grad=False)

@@ -60,7 +60,7 @@ class Search:
             forward pass (dropout and the like) and restores it, so a step's randomness depends on nothing else.
         group, draws: for a search by several processes; see `join`.
         limit: the most that the answer may cost, by the name of a cost: {"parameters": 100_000} or "100k". A
-            multiplier per limit moves theta's probability inside it during the search, and `argmax` holds it exactly.
+            multiplier per limit moves theta's probability inside during the search, and `argmax` holds it exactly.
         penalty: a fixed weight in the loss per unit of a cost instead, by name; it promises nothing.
         costs: what else than "parameters" the two may name, made by `advnas.costs`.
     """

@@ -33,8 +33,8 @@ def read_limits(texts: Sequence[str]) -> dict[str, float]:
     for name in limits:
         if name not in UNITS:
             raise ValueError(
-                f"There is no cost {name!r}{did_you_mean(name, UNITS)}. Limit one of {', '.join(UNITS)}; for a table "
-                "of your own, write advnas.Search(..., limit=..., costs=[advnas.costs.table(...)])."
+                f"There is no cost {name!r}{did_you_mean(name, UNITS)}. Limit one of {', '.join(UNITS)}; for a "
+                "table of your own, write advnas.Search(..., limit=..., costs=[advnas.costs.table(...)])."
             )
     return {name: parse_amount(text, name, UNITS[name]) for name, text in limits.items()}
 
@@ -69,7 +69,7 @@ class Range:
 
 
 def ranges(search: Search) -> list[Range]:
-    """What the space of a search can cost, of every cost with a limit. The limits are possible, or it would not be."""
+    """What the space of a search can cost, of every cost with a limit; the limits are possible."""
     budget = search.policy.budget
     uniform = budget.expected(Distribution(search.distribution.logits.clamp(min=0, max=0) + _padding(search)))
     found = []
