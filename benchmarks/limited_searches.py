@@ -1,9 +1,9 @@
 """Do searches with shared weights end within a limit? Two jobs, each searched without a limit and with one.
 
 python_source: the job of `advnas search` without arguments. mobile: the space `mobile` of 4 channels on the digits.
-The limit is half-way between the least parameters possible and those of the answer without a limit, so that this answer
-violates it. Told per seed: the parameters of both answers, and after which share of theta's steps the expected
-parameters were within the limit for good.
+The limit is half-way between the least parameters possible and those of the answer without a limit, so that this
+answer violates it. Told per seed: the parameters of both answers, and after which share of theta's steps the
+expected parameters were within the limit for good.
 
     .venv/bin/python benchmarks/limited_searches.py --json --figure docs/results/budgets/mobile.png
 """

@@ -212,7 +212,7 @@ class Search:
     precision: _Text = None
     """float32, bfloat16 or float16; float32 if not given."""
     limit: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME=AMOUNT", help_behavior_hint="")] = ()
-    """The most that the answer may cost: parameters=100k, multiply_adds=5M, latency=5ms or memory=2MB; repeatable."""
+    """The most that the answer may cost: parameters=100k, multiply_adds=5M, latency=5ms, memory=2MB; repeatable."""
     plan: Annotated[bool, arg(help_behavior_hint="")] = False
     """Tell memory, time and whether it fits, measured on a few minibatches, and run nothing."""
     diagnose: Annotated[bool, arg(help_behavior_hint="")] = False

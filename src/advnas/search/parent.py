@@ -72,8 +72,8 @@ class Parent:
         reached = trace.reached.to(draw.active.device)[:, None] & draw.active
         if reached.any() and not (reached & self.space.zeros.to(reached.device)).any():
             raise ValueError(
-                "The loss has no gradient at the operations that were drawn, and this strategy learns from nothing "
-                "else. Compute it from the model's output without detach() or no_grad(). What an architecture costs "
+                "The loss has no gradient at the operations that were drawn, which this strategy learns from. "
+                "Compute it from the model's output without detach() or no_grad(). What an architecture costs "
                 "does not belong into the loss: write Search(..., limit={'parameters': 100_000}) or penalty={...} "
                 "with costs of advnas.costs."
             )
