@@ -27,9 +27,9 @@ from advnas.tasks import TASKS
 
 JOBS: dict[str, dict[str, Any]] = {
     "python_source": {"task": "python_source"},
-    "mobile": {"task": "digits", "space": "mobile", "channels": 4, "theta_rate": 0.02},
+    "mobile": {"task": "digits", "space": "mobile", "channels": 4, "theta_rate": 0.05},
 }
-EPOCHS = {"mobile": (20, 4)}  # of them warm-up; those of the task elsewhere
+EPOCHS = {"mobile": (8, 2)}  # of them warm-up; those of the task elsewhere
 
 
 def main() -> None:
