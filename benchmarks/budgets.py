@@ -53,6 +53,13 @@ STEPS, RATE = 2000, 0.05
 DEVICES = ("1080ti_1", "pixel3", "raspi4", "eyeriss", "fpga", "gold_6226")
 QUANTILES = [0.05 + 0.1 * number for number in range(10)]
 WEIGHTS = (0.03, 0.1, 0.3, 1.0, 3.0)  # of the loss, per cost of a mean network
+METHODS = {
+    "ours": "limit",
+    "penalty": "penalty, best of 5",
+    "rejection": "rejection",
+    "uniform": "knapsack, uniform",
+    "derivation": "knapsack, unlimited",
+}
 FITTED, REJECTED, ROUNDS = 200, 1000, 20
 
 
@@ -97,7 +104,7 @@ def main() -> None:
         rows += run(problem, options.seeds)
         print(problem.table.name, problem.cost.name, _means(rows), file=sys.stderr, flush=True)
     if options.json:
-        print(json.dumps({"seeds": options.seeds, "steps": STEPS, "rows": rows, "source": provenance()}, indent=1))
+        print(json.dumps(table_of(rows) | {"source": provenance()}, indent=1))
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -115,6 +122,26 @@ def _means(rows: list[dict[str, Any]]) -> str:
         f"{name} {fmean(row['regret'] for row in found):.3f} ({fmean(row['within'] for row in found):.2f})"
         for name, found in own.items()
     )
+
+
+def table_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The table of docs/results/budgets.md: regret and share within the limit, per method and cost."""
+    costs = [*dict.fromkeys((row["table"], row["cost"]) for row in rows), ("mean", "of all costs")]
+    columns = [{"title": "table", "field": "table"}, {"title": "cost", "field": "cost"}]
+    for method, title in METHODS.items():
+        columns.append({"title": title, "field": method, "format": ".2f"})
+        columns.append({"title": "within [%]", "field": f"{method}_within", "format": ".0f"})
+    return {"columns": columns, "rows": [_table_row(rows, table, cost) for table, cost in costs]}
+
+
+def _table_row(rows: list[dict[str, Any]], table: str, cost: str) -> dict[str, Any]:
+    own = [row for row in rows if table == "mean" or (row["table"], row["cost"]) == (table, cost)]
+    found: dict[str, Any] = {"table": table, "cost": cost}
+    for method in METHODS:
+        answers = [row for row in own if row["method"] == method]
+        found[method] = round(fmean(row["regret"] for row in answers), 4)
+        found[f"{method}_within"] = round(100 * fmean(row["within"] for row in answers), 2)
+    return found
 
 
 def problems() -> list[Problem]:

@@ -44,7 +44,7 @@ def main() -> None:
     if options.figure is not None:
         draw([row for row in rows if row["job"] == "mobile"], options.figure)
     if options.json:
-        print(json.dumps({"rows": rows, "source": provenance()}, indent=1))
+        print(json.dumps(table_of(rows) | {"source": provenance()}, indent=1))
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -54,6 +54,25 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--figure", type=Path)
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()
+
+
+def table_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The table of docs/results/budgets.md."""
+    titles = {
+        "least": "least",
+        "unlimited": "answer without a limit",
+        "limit": "limit",
+        "limited": "answer with it",
+        "expected_at_start": "expected, first step",
+        "expected_at_end": "expected, last step",
+    }
+    columns = [{"title": "job", "field": "job"}, {"title": "seed", "field": "seed", "format": "d"}]
+    columns += [{"title": title, "field": field, "format": ",.0f"} for field, title in titles.items()]
+    columns.append({"title": "inside after", "field": "inside_after", "format": ".2f"})
+    return {
+        "columns": columns,
+        "rows": [{key: value for key, value in row.items() if key != "trace"} for row in rows],
+    }
 
 
 def measure(job: str, seed: int) -> dict[str, Any]:
