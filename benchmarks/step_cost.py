@@ -60,7 +60,7 @@ def main() -> None:
     keep_freed_memory()
     keep_kernels()
     setting = Setting(architectures=options.architectures, balanced=options.balanced, repeats=options.repeats)
-    results = measure(setting, options.strategies)
+    results = measure(setting, options.strategies, limited=options.limit)
     if options.json:
         print(json.dumps(results, indent=1))
         return
@@ -79,6 +79,7 @@ def parse_arguments() -> argparse.Namespace:
         help="12 architectures that have every operation, beside every rival, once at every edge: 20 drawn ones "
         "happen to have 20 convolutions of 3 x 3 and 41 skip connections, where 30 each are to be expected",
     )
+    parser.add_argument("--limit", action="store_true", help="every strategy once more, with a limit of parameters")
     parser.add_argument("--repeats", type=int, default=Setting.repeats, help="the fastest of these counts")
     return parser.parse_args()
 
@@ -95,10 +96,12 @@ def keep_freed_memory() -> None:
         c_library.mallopt(mmap_threshold, 2**30)
 
 
-def measure(setting: Setting, names: list[str]) -> dict[str, Measure]:
+def measure(setting: Setting, names: list[str], *, limited: bool = False) -> dict[str, Measure]:
     """For every strategy: architecture_step, weight_step, joint_step and saved_bytes, as ratios."""
     loss_of = make_loss(setting)
     subjects: dict[str, Subject] = {name: Searching(name, setting) for name in names}
+    for name in names if limited else ():
+        subjects[f"{name}, limit"] = Searching(name, setting, limit={"parameters": "1M"})
     for name in filter(GROWN.__contains__, names):
         subjects[f"{name}, 64 candidates"] = Searching(name, setting, copies=MANY)
     costs = {name: Costs() for name in [*subjects, "plain"]}
@@ -234,9 +237,9 @@ class PlainTraining:
 class Searching:
     """A search that is made to run given architectures, by moving theta's weight onto them and their rivals."""
 
-    def __init__(self, name: str, setting: Setting, copies: int = 1) -> None:
+    def __init__(self, name: str, setting: Setting, copies: int = 1, limit: dict[str, str] | None = None) -> None:
         steps = 1_000_000  # so long that temperatures and learning rates stay as they are at the start
-        self._search = Search(make_network(setting, copies), name, steps=steps)
+        self._search = Search(make_network(setting, copies), name, steps=steps, limit=limit)
 
     def aim(self, architecture: Architecture, rivals: Architecture) -> None:
         space = self._search.space

@@ -22,12 +22,13 @@ SIDE_BY_SIDE = {
     "tasks": {"records", "spaces"},
     "tables": {"records", "tasks"},
 }
-CHAIN = ("strategies", "search", "retrain", "answers", "export", "studies", "paper", "reports")
+CHAIN = ("strategies", "costs", "search", "retrain", "answers", "export", "studies", "paper", "reports")
 MAY_IMPORT = {
     **{name: set(NOUNS[:place]) for place, name in enumerate(NOUNS)},
     **{name: {*NOUNS, *SIDE_BY_SIDE.get(name, ())} for name in SIDE_ROOMS},
     **{name: {*NOUNS, *SIDE_ROOMS, *CHAIN[:place]} for place, name in enumerate(CHAIN)},
     "strategies": {*NOUNS},
+    "costs": {*NOUNS},
     "testing": {*NOUNS, "strategies", "search"},
     "paper": {*NOUNS, *SIDE_ROOMS, *CHAIN[: CHAIN.index("paper")], "testing"},
 }

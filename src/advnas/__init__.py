@@ -8,7 +8,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from advnas import stores, strategies
+    from advnas import costs, stores, strategies
     from advnas.architecture import Architecture, Draw
     from advnas.choice import Choice, Zero
     from advnas.distribution import Distribution
@@ -40,7 +40,18 @@ _HOMES = {
     "report": "reports.one_search",
 }
 
-_ROOMS = ("answers", "export", "parallel", "records", "retrain", "stores", "strategies", "tasks", "testing")
+_ROOMS = (
+    "answers",
+    "costs",
+    "export",
+    "parallel",
+    "records",
+    "retrain",
+    "stores",
+    "strategies",
+    "tasks",
+    "testing",
+)
 
 __all__ = [
     "Architecture",
@@ -58,6 +69,7 @@ __all__ = [
     "Task",
     "Width",
     "Zero",
+    "costs",
     "report",
     "stores",
     "strategies",

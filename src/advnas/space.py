@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from advnas.architecture import Architecture, Draw
 from advnas.choice import Choice, Zero, choices_by_name
 from advnas.fresh import moments, reset
-from advnas.gates import ActiveCandidate, Lend, Node, Rival, Route, at_hand
+from advnas.gates import ActiveCandidate, Lend, Node, Rival, Route, Trace, at_hand
 from advnas.notebook import table
 from advnas.ownership import Ownership, find_owners
 from advnas.width import Sliced
@@ -28,32 +28,6 @@ class Decision:
     name: str
     operations: tuple[str, ...]
     choices: tuple[Choice, ...]
-
-
-@dataclass(frozen=True)
-class Trace:
-    """What happened while a draw was running."""
-
-    routes: tuple[Route, ...]
-
-    @property
-    def reached(self) -> Tensor:
-        """Which decisions the forward pass came to: bool [decisions]. A nested one may lie off the drawn path."""
-        return torch.tensor([route.reached for route in self.routes])
-
-    @property
-    def wrapped(self) -> bool:
-        """Whether the forward pass went through DistributedDataParallel."""
-        return any(route.wrapped for route in self.routes)
-
-    @property
-    def may_lack_graph(self) -> bool:
-        """Whether the loss may have no graph.
-
-        So behind a zero operation, and where gates alone could give one but the forward pass came to no choice.
-        """
-        came_to_none = self.routes[0].gated and not any(route.calls for route in self.routes)
-        return came_to_none or any(route.cut for route in self.routes)
 
 
 class SearchSpace:

@@ -740,6 +740,7 @@ def test_a_folder_gets_one_line_a_step_and_the_result(tmp_path):
             "advantages",
             "gradient_norm",
             "contrasts",
+            "limits",
         }
         assert math.isfinite(line["loss"])
         assert 0 < line["entropy"] <= (math.log(3) + math.log(2)) / 2 + 1e-6
@@ -774,7 +775,9 @@ def test_a_folder_that_already_holds_a_search_is_refused_and_left_alone(tmp_path
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_failing_search_closes_its_journal(tmp_path, monkeypatch):
     closed = []
-    monkeypatch.setattr("advnas.search.loop.Journal.close", lambda journal: closed.append(journal._file.close()))
+    monkeypatch.setattr(
+        "advnas.search.recorder.Journal.close", lambda journal: closed.append(journal._file.close())
+    )
     with pytest.raises(NonFiniteLoss):
         Search(network()).run(
             Task([batch()], [batch()], lambda model, data: loss_of(model) * math.nan), epochs=1, folder=tmp_path

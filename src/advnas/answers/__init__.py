@@ -3,6 +3,8 @@
 from advnas.answers.agreement import Agreement, agreement
 from advnas.answers.batch_norm import batch_statistics, evaluating, reestimate_batch_norm, track_norms
 from advnas.answers.finalists import Contest, Finalists, finalists, halve
+from advnas.answers.front import FrontPoint, front
+from advnas.answers.measured import Measured, measure_answer
 from advnas.answers.ranking import Scored, draw_different, rank_architectures
 from advnas.answers.refinement import Refined, refine
 from advnas.answers.shared_loss import SharedLoss
@@ -12,7 +14,9 @@ __all__ = [
     "Agreement",
     "Contest",
     "Finalists",
+    "FrontPoint",
     "Halving",
+    "Measured",
     "Ranked",
     "Refined",
     "Scored",
@@ -22,7 +26,9 @@ __all__ = [
     "draw_different",
     "evaluating",
     "finalists",
+    "front",
     "halve",
+    "measure_answer",
     "rank_architectures",
     "rank_uniform",
     "reestimate_batch_norm",

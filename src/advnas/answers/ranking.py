@@ -14,6 +14,8 @@ from advnas.distribution import Distribution
 from advnas.randomness import generator, seed_of
 from advnas.search import Search
 
+_SPARE = 8  # draws per architecture that is wanted, where limits forbid some
+
 Source = Literal["argmax", "process best", "draw", "refined"]
 
 
@@ -53,14 +55,28 @@ def rank_architectures(
 
 
 def propose(search: Search, count: int, random: torch.Generator) -> dict[Architecture, Source]:
-    """Name up to `count` different architectures: the argmax, the process best, and draws from theta."""
+    """Name up to `count` different architectures within the limits: the argmax, the process best, and draws."""
     proposals: dict[Architecture, Source] = {search.argmax(): "argmax"}
     if search.process_best is not None:
         proposals.setdefault(search.process_best.architecture, "process best")
-    for chosen in draw_different(search.distribution, count, random):
+    for architecture in draw_within(search, count, random):
         if len(proposals) < count:
-            proposals.setdefault(search.space.architecture(chosen), "draw")
+            proposals.setdefault(architecture, "draw")
     return proposals
+
+
+def draw_within(search: Search, count: int, random: torch.Generator) -> list[Architecture]:
+    """Draw different architectures from p_theta, of which those within the limits of the search are kept.
+
+    Where a limit is tight, most draws miss it. So they come from the distribution next to p_theta whose expected
+    costs are within the limits, and there are more of them; the answer is what is left where all miss.
+    """
+    budget = search.policy.budget
+    if not budget.limits:
+        return [search.space.architecture(one) for one in draw_different(search.distribution, count, random)]
+    drawn = draw_different(budget.nearest_within(search.distribution), _SPARE * count, random)
+    within = [one for one in map(search.space.architecture, drawn) if budget.allows(one)]
+    return within[:count] or [search.argmax()]
 
 
 def draw_different(distribution: Distribution, count: int, random: torch.Generator) -> Tensor:

@@ -52,7 +52,8 @@ def refine(
 
     The most undecided decisions come first. It ends when a whole round changes nothing: no neighbour, that is no
     architecture with one other operation, has a lower loss on these minibatches. A round over n decisions of K
-    operations takes n (K - 1) evaluations of all minibatches. Decisions off the path are left alone.
+    operations takes n (K - 1) evaluations of all minibatches. Decisions off the path are left alone, and what is
+    outside the limits of the search is never taken.
 
     Args:
         search: its weights are trained.
@@ -78,7 +79,8 @@ def refine_by(
     for decision in itertools.cycle(order):
         if unchanged == len(order) or (passes is not None and judged.passes >= passes):
             break
-        best = min(_alternatives(current, decision, judged), key=judged.mean)  # of equal ones the first
+        allowed = filter(search.policy.budget.allows, _alternatives(current, decision, judged))
+        best = min([current, *allowed], key=judged.mean)  # of equal ones the first
         if best == current:
             unchanged += 1
             continue
@@ -96,8 +98,8 @@ def _undecided_first(search: Search) -> list[Decision]:
 
 
 def _alternatives(current: Architecture, decision: Decision, judged: SharedLoss) -> list[Architecture]:
-    """The architecture itself, then those that differ in one decision; none where that is off the path."""
+    """Those that differ in one decision; none where that is off the path."""
     if decision.name not in judged.judge(current).reached:
-        return [current]
+        return []
     others = (name for name in decision.operations if name != current[decision.name])
-    return [current, *(Architecture({**current, decision.name: name}) for name in others)]
+    return [Architecture({**current, decision.name: name}) for name in others]

@@ -10,7 +10,7 @@ from typing import Self
 import torch
 
 from advnas.answers.batch_norm import batch_statistics
-from advnas.answers.ranking import draw_different
+from advnas.answers.ranking import draw_within
 from advnas.architecture import Architecture, Draw
 from advnas.arguments import check_count
 from advnas.randomness import generator
@@ -99,7 +99,8 @@ def rank_uniform(
         All of them. Those that lasted longer come first, and among these the ones with the lower mean loss.
     """
     random = generator(search.seed, _DRAWS)
-    draws = [Draw.bare(chosen) for chosen in draw_different(search.distribution, plan.architectures, random)]
+    drawn = draw_within(search, plan.architectures, random)
+    draws = [Draw.bare(search.space.one_hot(one)) for one in drawn]
     totals, seen = [0.0] * len(draws), [0] * len(draws)
     order = list(range(len(draws)))
     with batch_statistics(search.model), torch.no_grad():

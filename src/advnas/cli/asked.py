@@ -46,6 +46,7 @@ def _own_network(
 ) -> "Study":
     """Put a study together. usual: epochs, those of the warm-up and of the retraining, if nothing else is asked."""
     from advnas.arguments import check_count
+    from advnas.studies.limits import read_limits
     from advnas.studies.own_network import OwnNetworkSettings, OwnNetworkStudy
 
     epochs, warmup, retrain_epochs = usual
@@ -63,6 +64,7 @@ def _own_network(
         precision=asked.precision or "float32",
         processes=asked.processes or 1,
         draws=asked.draws or "shared",  # type: ignore[arg-type]
+        limits=read_limits(asked.limit),
     )
     return OwnNetworkStudy(settings)
 
@@ -77,6 +79,8 @@ def _with_own_study(asked: Search, options: Mapping[str, Any]) -> "Study":
     for name in ("warmup", "device", "precision"):
         if getattr(asked, name) is not None:
             raise ValueError(f"The task {task} knows no --{name}. Leave it out.")
+    if asked.limit:
+        raise ValueError(f"The task {task} knows no --limit. Leave it out, or search a network of your own.")
     if asked.processes != 1:
         raise ValueError(f"The task {task} is searched by one process. Leave out --processes.")
     if asked.space not in (None, TASKS[task].space):

@@ -4,7 +4,15 @@ from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Union
 
-from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, OmitSubcommandPrefixes, Positional, arg, subcommand
+from tyro.conf import (
+    FlagCreatePairsOff,
+    OmitArgPrefixes,
+    OmitSubcommandPrefixes,
+    Positional,
+    UseAppendAction,
+    arg,
+    subcommand,
+)
 from tyro.constructors import PrimitiveConstructorSpec
 
 from advnas.paper import STUDIES, StudyBuilder
@@ -220,6 +228,8 @@ class Search:
     """cpu, cuda, cuda:1, mps; cpu if not given."""
     precision: _Text = None
     """float32, bfloat16 (bf16) or float16 (fp16, with a loss scale); float32 if not given."""
+    limit: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME=AMOUNT", help_behavior_hint="")] = ()
+    """The most that the answer may cost: parameters=100k, multiply_adds=5M, latency=5ms, memory=2MB; repeatable."""
     plan: Annotated[bool, arg(help_behavior_hint="")] = False
     """Tell memory, time and whether it fits, measured on a few minibatches, and run nothing."""
     diagnose: Annotated[bool, arg(help_behavior_hint="")] = False

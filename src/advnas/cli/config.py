@@ -23,7 +23,9 @@ def completed(search: Search, file: Path | None, options: Mapping[str, Any]) -> 
         return search, dict(options)
     content = read(file)
     further = content.pop("options", {})
-    given = {key: value for key, value in content.items() if getattr(search, key) is None}
+    given = {key: value for key, value in content.items() if getattr(search, key) in (None, ())}
+    if "limit" in given:
+        given["limit"] = tuple(given["limit"])
     if "folder" in given:
         given["folder"] = Path(given["folder"])
     return replace(search, **given), further | dict(options)
@@ -31,7 +33,7 @@ def completed(search: Search, file: Path | None, options: Mapping[str, Any]) -> 
 
 def written(search: Search, options: Mapping[str, Any]) -> str:
     """A file that asks for the same again."""
-    values = {key: value for key in KEYS if key != "folder" and (value := getattr(search, key)) is not None}
+    values = {key: value for key in KEYS if key != "folder" and (value := getattr(search, key)) not in (None, ())}
     lines = [f"{key} = {_value(value)}" for key, value in values.items()]
     lines += ["", "[options]"] + [f"{_key(key)} = {_value(value)}" for key, value in options.items()]
     return "\n".join(lines) + "\n"
@@ -40,7 +42,7 @@ def written(search: Search, options: Mapping[str, Any]) -> str:
 def _value(value: Any) -> str:
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_key(key)} = {_value(own)}" for key, own in value.items()) + "}"
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return f"[{', '.join(map(_value, value))}]"
     if isinstance(value, date | time):
         return value.isoformat()
@@ -79,5 +81,8 @@ def _check(path: Path, key: str, value: object) -> None:
     elif key in _COUNTS:
         if not isinstance(value, int) or isinstance(value, bool):
             raise ValueError(f"{path}: {key} must be a whole number, got {value!r}.")
+    elif key == "limit":
+        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+            raise ValueError(f'{path}: limit must be a list of texts like ["parameters=100k"], got {value!r}.')
     elif not isinstance(value, str):
         raise ValueError(f"{path}: {key} must be a text in quotes, got {value!r}.")

@@ -25,6 +25,7 @@ def show_plan(study: "Study", strategy: str, seeds: Sequence[int], at_once: int,
     from rich.table import Table
 
     from advnas import strategies
+    from advnas.cli.limits import limit_rows, limits_told
 
     search, data = study.begin(strategy, seeds[0])
     plan = search.plan(data.losses(search)[0])
@@ -32,13 +33,13 @@ def show_plan(study: "Study", strategy: str, seeds: Sequence[int], at_once: int,
     runs = (1 + len(strategies.baselines())) * len(seeds)
     total = runs * passes * plan.pass_seconds / at_once
     table = Table("what", "how much", title="Before anything runs")
-    for name, value in plan.rows().items():
+    for name, value in (plan.rows() | limit_rows(search)).items():
         table.add_row(name, value)
     table.add_row("turns of a search", str(study.length))
     table.add_row("all searches", f"about {total / 60:.0f} min without retraining, with {at_once} at a time")
     if as_json:
         peaks = {name: getattr(plan, name) for name in ("sparse_peak", "stored_peak", "dense_peak")}
-        print(json.dumps(asdict(plan) | peaks | {"search_seconds": total}, indent=1))
+        print(json.dumps(asdict(plan) | peaks | {"search_seconds": total} | limits_told(search), indent=1))
     console(stderr=as_json).print(table)
 
 

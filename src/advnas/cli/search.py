@@ -13,6 +13,7 @@ from advnas.cli.commands import Search
 from advnas.cli.config import completed, written
 from advnas.cli.diagnosis import check_diagnosable, diagnose
 from advnas.cli.folders import ASKED, folder_of
+from advnas.cli.limits import keep_costs, with_costs
 from advnas.cli.progress import study_progress
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def run_search(asked: Search) -> None:
     first = check_count("--seed", asked.seed or 0, least=0)
     count = check_count("--seeds", default_seeds(asked) if asked.seeds is None else asked.seeds)
     at_once = check_count("--jobs", 2 if asked.jobs is None else asked.jobs)
-    study = study_of(asked, options)
+    study = with_costs(study_of(asked, options), asked.strategy, first, folder)
     if asked.diagnose:
         check_diagnosable(study)
     study.check(asked.strategy, first)  # what would stop every run shall stop before the first
@@ -63,6 +64,7 @@ def _claim(folder: Path, study: "Study", asked: Search, options: Mapping[str, An
 
     claim_folder(folder, study)
     write_atomically(folder / ASKED, written(asked, options))
+    keep_costs(study, folder)
 
 
 def _processes(asked: Search) -> int:

@@ -3,7 +3,7 @@
 from advnas.gates.gate import ActiveCandidate, Node
 from advnas.gates.placement import GatePlacement, find_placement, last_norm
 from advnas.gates.rivals import Lend, Rerun, Rival, add_zero_gates, at_hand
-from advnas.gates.route import Route, Slot
+from advnas.gates.route import Route, Slot, Trace
 from advnas.gates.trees import is_weighable, map_tensors, parts_of, strange_leaf, tensors_in
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Rival",
     "Route",
     "Slot",
+    "Trace",
     "add_zero_gates",
     "at_hand",
     "find_placement",

@@ -1,9 +1,10 @@
-"""Route: what one decision runs in one step."""
+"""Route: what one decision runs in one step; Trace: what became of all of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from advnas.gates.gate import ActiveCandidate
@@ -43,3 +44,29 @@ class Slot:
     """Where tied choices look up what to run; one object, so that setting it once sets it for all of them."""
 
     route: Route | None = None
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What happened while a draw was running."""
+
+    routes: tuple[Route, ...]
+
+    @property
+    def reached(self) -> Tensor:
+        """Which decisions the forward pass came to: bool [decisions]. A nested one may lie off the drawn path."""
+        return torch.tensor([route.reached for route in self.routes])
+
+    @property
+    def wrapped(self) -> bool:
+        """Whether the forward pass went through DistributedDataParallel."""
+        return any(route.wrapped for route in self.routes)
+
+    @property
+    def may_lack_graph(self) -> bool:
+        """Whether the loss may have no graph.
+
+        So behind a zero operation, and where gates alone could give one but the forward pass came to no choice.
+        """
+        came_to_none = self.routes[0].gated and not any(route.calls for route in self.routes)
+        return came_to_none or any(route.cut for route in self.routes)

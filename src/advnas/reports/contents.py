@@ -70,11 +70,31 @@ class Measure:
 
 
 @dataclass(frozen=True)
+class Spent:
+    """What an answer costs, of one cost that has a limit.
+
+    front: (cost, log-likelihood) of the most likely architectures for all limits. note: what was measured again.
+    """
+
+    name: str
+    unit: str
+    limit: float
+    amount: float
+    front: tuple[tuple[float, float], ...] = ()
+    note: str = ""
+
+    @property
+    def within(self) -> bool:
+        """Whether the answer costs no more than the limit."""
+        return self.amount <= self.limit
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """What the answer of a search is worth after it was retrained from scratch.
 
     by: which answer that was. measures: answers are compared by the first; the others are told. validation_score:
-    what the epoch was chosen by, the lower the better.
+    what the epoch was chosen by, the lower the better. spent: of every limit that the search had.
     """
 
     by: TakenBy
@@ -83,6 +103,7 @@ class Evaluation:
     validation_score: float
     parameters: int
     best_epoch: int
+    spent: tuple[Spent, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from advnas.records.files import write_atomically
 from advnas.records.journal import Journal
 from advnas.records.provenance import provenance
 from advnas.search import Search, SearchRun
-from advnas.search.loop import FORMAT
+from advnas.search.recorder import FORMAT
 
 _FILES = ("run.json", "result.json", "metrics.jsonl", "records.jsonl", "timing.jsonl")
 

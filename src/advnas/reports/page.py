@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from advnas.paper import published
 from advnas.records.files import write_atomically
 from advnas.reports import cells, figures
+from advnas.reports.budget import HEADER as SPENT_HEADER
+from advnas.reports.budget import draw_budget, spent_rows
 from advnas.reports.contents import Measure
 from advnas.reports.credit import HEADER as CREDIT_HEADER
 from advnas.reports.credit import credit_rows
@@ -60,7 +62,7 @@ def write_report(folder: Path, table: Accuracies | None) -> list[Path]:
     written = [report / name for name in texts]
     for path in written:
         write_atomically(path, texts[path.name])
-    curves, curve_files = _draw(figures.draw_study(study, table), report)
+    curves, curve_files = _draw([*figures.draw_study(study, table), *draw_budget(study)], report)
     decisions, decision_files = _draw(figures.draw_probabilities(study), report)
     found, cell_files = _draw_cells(study, table, report)
     page = report / "index.html"
@@ -77,6 +79,8 @@ def write_report(folder: Path, table: Accuracies | None) -> list[Path]:
         "pairs_enough": ENOUGH,
         "credit": credit_rows(study),
         "credit_header": CREDIT_HEADER,
+        "spent": spent_rows(study),
+        "spent_header": SPENT_HEADER,
     }
     write_atomically(page, _render(study, words, numbers, pictures))
     return [page, *written, *curve_files, *decision_files, *cell_files]

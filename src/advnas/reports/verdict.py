@@ -49,6 +49,7 @@ def conduct(study: StudyRecords) -> list[Remark]:
             remarks += _certainty(strategy, runs)
             remarks += _noise(strategy, runs)
             remarks += _credit(runs)
+            remarks += _within_limits(strategy, runs)
     return remarks
 
 
@@ -145,6 +146,21 @@ def _credit(runs: Sequence[RunRecords]) -> Iterator[Remark]:
     pooled = CreditCheck.pooled(checks) if checks else None
     if pooled is not None and pooled.enough:
         yield Remark(False if pooled.contradicts else True if pooled.agrees else None, str(pooled))
+
+
+def _within_limits(strategy: str, runs: Sequence[RunRecords]) -> Iterator[Remark]:
+    """Whether the answers hold the limits that were asked for."""
+    spent = [(run.seed, one) for run in runs if run.evaluation for one in run.evaluation.spent]
+    for name in dict.fromkeys(one.name for _, one in spent):
+        own = [(seed, one) for seed, one in spent if one.name == name]
+        outside = [str(seed) for seed, one in own if not one.within]
+        limit, unit = own[0][1].limit, f"{own[0][1].unit} of {name}" if own[0][1].unit else name
+        most = max(one.amount for _, one in own)
+        told = f"The largest answer of {strategy} has {most:,.6g} {unit}, and the limit is {limit:,.6g}"
+        if outside:
+            yield Remark(False, f"{told}: seed {', '.join(outside)} is NOT within the limit.")
+        else:
+            yield Remark(True, f"{told}: all {len(own)} answers are within it.")
 
 
 def _signals(path: Path) -> dict[str, list[float]]:

@@ -3,8 +3,9 @@
 from advnas.search.averaging import Ema
 from advnas.search.callbacks import Callback, Patience, RunView, StepScheduler, StopSearch, TimeLimit
 from advnas.search.data import Minibatches, Replay, Replayed, TwoStreams
-from advnas.search.loop import Recorder, SearchRun, advance, run_search
+from advnas.search.loop import SearchRun, advance, run_search
 from advnas.search.policy import Policy
+from advnas.search.recorder import Recorder
 from advnas.search.running import RunOptions
 from advnas.search.schedule import Length, batches_in, constant, cosine
 from advnas.search.search import PAPER_THETA, PAPER_WEIGHTS, Search

@@ -8,13 +8,13 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from advnas.architecture import Draw
-from advnas.gates import Lend, at_hand
+from advnas.gates import Lend, Trace, at_hand
 from advnas.randomness import alone, seed_of, seeded
 from advnas.records.interrupts import held_interrupts, interruptible
 from advnas.search.precision import Precision
 from advnas.search.schedule import Progress
 from advnas.search.step import UNTOUCHED, Accumulated, LossOf, NonFinite, NonFiniteLoss
-from advnas.space import SearchSpace, Trace
+from advnas.space import SearchSpace
 
 
 class Parent:
@@ -104,6 +104,22 @@ class Parent:
         with alone(), held_interrupts(), self.located(name, draw):
             yield
 
+    def check_slope(self, gradient: Tensor | None, draw: Draw, trace: Trace) -> None:
+        """Raise ValueError where a loss has no gradient at the gates that the pass came to.
+
+        A drawn zero operation may cut all others off from the loss; that is no mistake.
+        """
+        if gradient is not None or not draw.weights.requires_grad:
+            return
+        reached = trace.reached.to(draw.active.device)[:, None] & draw.active
+        if reached.any() and not (reached & self.space.zeros.to(reached.device)).any():
+            raise ValueError(
+                "The loss has no gradient at the operations that were drawn, which this strategy learns from. "
+                "Compute it from the model's output without detach() or no_grad(). What an architecture costs "
+                "does not belong into the loss: write Search(..., limit={'parameters': 100_000}) or penalty={...} "
+                "with costs of advnas.costs."
+            )
+
     @contextmanager
     def located(self, step: str, draw: Draw) -> Iterator[None]:
         """Say of every error inside in which step it happened, and what ran."""
@@ -170,6 +186,7 @@ def loss_and_slope(parent: Parent, loss_of: LossOf, draw: Draw, trace: Trace) ->
             slope = part if slope is None else slope + part
         total = loss.detach() if total is None else total + loss.detach()
     assert total is not None
+    parent.check_slope(slope, draw, trace)
     return total, gate_slope(slope, draw)
 
 

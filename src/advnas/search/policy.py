@@ -21,6 +21,7 @@ from advnas.records.restoring import (
     optimizer_settings,
     rolled_back_on_failure,
 )
+from advnas.search.budget import Budget
 from advnas.search.schedule import Annealing, Rates, constant
 from advnas.search.step import Draws, NonFinite, OptimizerOf, Step, check_finite, make_optimizer
 from advnas.search.undo import undone_on_failure
@@ -80,6 +81,17 @@ class Policy:
         self.best_loss = torch.full(batch, torch.inf, dtype=torch.float64)
         self.group = Group()
         self.has_own_draws = False
+        self._budget, self._has_gradient = Budget({"": [""]}), True
+
+    @property
+    def budget(self) -> Budget:
+        """What the search may cost; nothing costs anything by default."""
+        return self._budget
+
+    @budget.setter
+    def budget(self, budget: Budget) -> None:
+        self._budget = budget
+        self._has_gradient = not budget or self._try_step()[0] is not None
 
     def join(self, group: Group, draws: Draws) -> None:
         """Learn together with other processes, from one draw or from one per process."""
@@ -108,8 +120,9 @@ class Policy:
             NonFinite: the loss or the gradient is not finite; nothing is changed.
         """
         self.rates.anneal(progress)
+        told = feedback if self._has_gradient else self.budget.penalise(feedback, draw)
         with torch.no_grad():
-            gradient, state = self.strategy.gradient(feedback, draw, self._leaf, self.state)
+            gradient, state = self.strategy.gradient(told, draw, self._leaf, self.state)
         found = self._exchange(feedback, draw, gradient, state)
         norm = self._move(found, draw)
         self.state = found.state
@@ -118,13 +131,13 @@ class Policy:
 
     @contextmanager
     def undone_on_failure(self) -> Iterator[None]:
-        """If the block fails, theta, its optimiser, the strategy's state and the best draw are as before."""
-        before = self.state, self.best, self.best_loss
+        """If the block fails, all that a step may have moved here is as before."""
+        before = self.state, self.best, self.best_loss, self.budget.multipliers
         with undone_on_failure(self.optimizer, self.theta.parameters):
             try:
                 yield
             except BaseException:
-                self.state, self.best, self.best_loss = before
+                self.state, self.best, self.best_loss, self.budget.multipliers = before
                 raise
 
     def _exchange(self, feedback: Feedback, draw: Draw, gradient: Tensor | None, state: State) -> Estimates:
@@ -138,16 +151,21 @@ class Policy:
 
     def _move(self, found: Estimates, draw: Draw) -> float | None:
         """Step along the gradient [..., decisions, candidates], where it was reached; its norm before clipping."""
-        norm = None
+        norm, reached, multipliers = None, found.reached, self.budget.multipliers
         if found.gradient is not None:
-            ascent = found.gradient * found.reached.unsqueeze(-1)
+            ascent = found.gradient * reached.unsqueeze(-1)
+            if self.budget and self._has_gradient:
+                ascent, reached, multipliers = self.budget.steer(ascent, reached, Distribution(self._leaf.detach()))
             norms = torch.linalg.vector_norm(ascent, dim=(-2, -1), keepdim=True)
             norm = norms.norm().item()
             check_finite("The gradient of theta has norm", norm)
             if self.clip is not None:  # every search by its own norm
                 ascent = ascent * (self.clip / (norms + 1e-6)).clamp(max=1.0)
-            self.theta.set_gradient(-ascent, found.reached)
+            self.theta.set_gradient(-ascent, reached)
             self.optimizer.step()
+        if self.budget and not self._has_gradient:
+            multipliers = self.budget.ascend(torch.ones_like(multipliers), Distribution(self._leaf.detach()))
+        self.budget.multipliers = multipliers
         moved = self.theta.logits().detach()
         projected = self.strategy.project(self._leaf.detach(), moved, draw, found.state)
         if projected is not moved:
@@ -160,7 +178,7 @@ class Policy:
         """Keep the best architecture that was run."""
         for loss, chosen, single in zip(found.losses.double(), found.chosen, found.single.tolist(), strict=True):
             if single:
-                better = loss < self.best_loss
+                better = (loss < self.best_loss) & self.budget.allowed(chosen)
                 self.best_loss = torch.where(better, loss, self.best_loss)
                 self.best = torch.where(better[..., None, None], chosen, self.best)
 
@@ -178,13 +196,16 @@ class Policy:
             "generator": self.generator.get_state(),
             "best": self.best,
             "best_loss": self.best_loss,
+            **({"budget": self.budget.save()} if self.budget else {}),
         }
 
     def check(self, saved: Mapping[str, Any]) -> None:
         """Raise ValueError if a state cannot be of a policy like this one; nothing is changed."""
         now = self.save() | {"optimizer": {}}
-        check_form(saved, [now, {**now, "strategy": self._next_state()}], "architecture")
+        check_form(saved, [now, {**now, "strategy": self._try_step()[1]}], "architecture")
         check_optimizer(self.optimizer, saved["optimizer"], "architecture.optimizer")
+        if self.budget:
+            self.budget.loaded(saved["budget"])
 
     @contextmanager
     def loading(self, saved: Mapping[str, Any]) -> Iterator[None]:
@@ -205,9 +226,11 @@ class Policy:
         self.state = copy.deepcopy(dict(saved["strategy"]))
         self.generator.set_state(saved["generator"])
         self.best, self.best_loss = saved["best"].clone(), saved["best_loss"].clone()
+        if self.budget:
+            self._budget = self.budget.loaded(saved["budget"])
 
-    def _next_state(self) -> State:
-        """The strategy's state after a step, wherever it leads: what a later state is built like."""
+    def _try_step(self) -> tuple[Tensor | None, State]:
+        """The gradient and the state after a step that brought nothing: what later ones are built like."""
         logits = self.theta.logits()
         draw = self.strategy.draw(logits, self.state, Phase.ARCHITECTURE, 0.0, torch.Generator())
         zeros = torch.zeros_like(draw.weights, requires_grad=False)
@@ -219,7 +242,7 @@ class Policy:
             unrolled=lambda: zeros,
         )
         with torch.no_grad():
-            return self.strategy.gradient(blank, draw, logits, self.state)[1]
+            return self.strategy.gradient(blank, draw, logits, self.state)
 
 
 def report(search: "Search", phase: str, draw: Draw, update: Update, feedback: Feedback | None = None) -> Step:
@@ -239,6 +262,7 @@ def report(search: "Search", phase: str, draw: Draw, update: Update, feedback: F
         advantages=advantages,
         gradient_norm=update.norm,
         contrasts=contrasts,
+        limits=search.policy.budget.report(search.distribution) if search.policy.budget else {},
     )
 
 

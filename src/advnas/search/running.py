@@ -16,8 +16,9 @@ from advnas.records.provenance import provenance
 from advnas.search.callbacks import Callback, OnStep, Patience, RunView, StopSearch, TimeLimit
 from advnas.search.data import Replayed
 from advnas.search.device import Device
-from advnas.search.loop import Recorder, SearchRun, run_search
+from advnas.search.loop import SearchRun, run_search
 from advnas.search.progress import ShowProgress
+from advnas.search.recorder import Recorder
 from advnas.search.schedule import Length, batches_in
 from advnas.search.step import Step
 from advnas.search.swaps import warn_of

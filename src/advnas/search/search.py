@@ -1,23 +1,25 @@
 """Algorithm 1: train one parent network while learning which of its operations to keep."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 
 from advnas import strategies
-from advnas.architecture import Architecture, Draw
+from advnas.architecture import Architecture
 from advnas.arguments import check_count
+from advnas.costs import Cost
 from advnas.distribution import Distribution
 from advnas.parallel.group import Group
-from advnas.parallel.reductions import average_feedback
 from advnas.randomness import generator
 from advnas.records.restoring import check_form
+from advnas.search.budget import Amounts, Budget
 from advnas.search.compiled import warn_if_compiled
+from advnas.search.feedback import gather_feedback
 from advnas.search.loop import SearchRun
 from advnas.search.optimizers import factory_of
 from advnas.search.parent import Parent, gate_slope, loss_and_slope
@@ -27,13 +29,11 @@ from advnas.search.precision import repeated_on_overflow, set_precision
 from advnas.search.progress import describe, describe_html
 from advnas.search.running import RunOptions, carry_out
 from advnas.search.schedule import Progress, cosine, turn
-from advnas.search.second_order import Further
 from advnas.search.shared_weights import SharedWeights
-from advnas.search.step import Draws, LossOf, OptimizerOf, ProcessBest, Step, check_finite
+from advnas.search.step import Draws, LossOf, OptimizerOf, ProcessBest, Step
 from advnas.search.verdict import Verdict, verdict_of
-from advnas.space import Trace
 from advnas.stores import Store, make_store
-from advnas.strategies import Feedback, Phase, Strategy
+from advnas.strategies import Phase, Strategy
 from advnas.task import Task
 
 # The paper's settings for convolutional cells (appendix).
@@ -67,6 +67,10 @@ class Search:
         seed: of everything random here. Each step also seeds torch's global generator for the time of its own
             forward pass (dropout and the like) and restores it, so a step's randomness depends on nothing else.
         group, draws: for a search by several processes; see `join`.
+        limit: the most that the answer may cost, by the name of a cost: {"parameters": 100_000} or "100k". A
+            multiplier per limit moves theta's probability inside during the search, and `argmax` holds it exactly.
+        penalty: a fixed weight in the loss per unit of a cost instead, by name; it promises nothing.
+        costs: what else than "parameters" the two may name, made by `advnas.costs`.
     """
 
     def __init__(
@@ -88,6 +92,9 @@ class Search:
         seed: int = 0,
         group: Group | None = None,
         draws: Draws = "shared",
+        limit: Amounts | None = None,
+        penalty: Amounts | None = None,
+        costs: Iterable[Cost] = (),
     ) -> None:
         if schedule not in ("alternate", "joint"):
             raise ValueError(f"schedule must be 'alternate' or 'joint', got {schedule!r}.")
@@ -116,6 +123,7 @@ class Search:
             annealing=annealing,
             clip=architecture_clip,
         )
+        self.policy.budget = Budget.of(self.space, limit, penalty, costs)
         self.theta = self.policy.theta
         self.latest_run: SearchRun | None = None
         self.join(Group() if group is None else group, draws)
@@ -188,9 +196,20 @@ class Search:
             "probabilities": self.probabilities(),
         }
 
-    def argmax(self) -> Architecture:
-        """Return the most likely architecture."""
-        return self.space.architecture(self.distribution.mode())
+    def argmax(self, limit: Amounts | None = None, *, costs: Iterable[Cost] = ()) -> Architecture:
+        """Return the most likely architecture within the limits, exactly.
+
+        Args:
+            limit: instead of the limits of the search, {} for none.
+            costs: what else than "parameters" and the costs of the search it may name.
+
+        Raises:
+            Infeasible: no architecture is within the limits; the message tells the least that is possible.
+        """
+        if limit is None:
+            return self.policy.budget.best(self.distribution)
+        known = [one.cost for one in self.policy.budget.limits]
+        return Budget.of(self.space, limit, None, [*known, *costs]).best(self.distribution)
 
     def derive(
         self, architecture: Architecture | None = None, *, fresh: int | Callable[[], nn.Module] | None = None
@@ -229,7 +248,7 @@ class Search:
             gated = draw.weights.requires_grad
             with self.parent.running(draw) as trace, self.weights.frozen(draw), torch.set_grad_enabled(gated):
                 loss, slope = loss_and_slope(self.parent, loss_of, draw, trace)  # 8    -A_i; gates only
-            feedback = _feedback(self, draw, loss, slope, trace, (loss_of, training_loss_of))
+            feedback = gather_feedback(self, draw, loss, slope, trace, (loss_of, training_loss_of))
             with self.policy.undone_on_failure():
                 update = self.policy.learn(feedback, draw, self.progress.of_theta)  # 9-10    theta <- Adam
             self.progress.architecture_steps += 1
@@ -246,7 +265,8 @@ class Search:
             with self.parent.running(gated) as trace:
                 passes = self.parent.passes(loss_of, trace if wanted or path.parameters else None)
                 loss = path.backward(passes, wanted)
-            feedback = _feedback(self, draw, loss, gate_slope(gates.grad, draw), trace, (loss_of, loss_of))
+            self.parent.check_slope(gates.grad, gated, trace)
+            feedback = gather_feedback(self, draw, loss, gate_slope(gates.grad, draw), trace, (loss_of, loss_of))
             with self.policy.undone_on_failure():  # theta and weights move together or not at all
                 update = self.policy.learn(feedback, draw, self.progress.of_theta)
                 path.step(self.progress.of_weights)
@@ -283,7 +303,7 @@ class Search:
             task: data and loss.
             epochs: passes over the training data.
             warmup: how many of them with theta fixed.
-            folder: a run folder (see `advnas.search.loop`): every step is a line of `metrics.jsonl` there, every
+            folder: a run folder (see `search.recorder`): every step is a line of `metrics.jsonl` there, every
                 epoch a record and a checkpoint (the last two are kept), and the result is in `result.json`. Ctrl-C
                 and SIGTERM let the step finish, save, and raise `SearchStopped`.
             resume: go on from the last checkpoint in the folder, bit for bit, or start if there is none; see
@@ -331,6 +351,7 @@ class Search:
             "draws": self.draws,
             "steps": self.progress.steps,
             "warmup": self.progress.warmup,
+            "limits": self.policy.budget.settings(),
             "decisions": {decision.name: list(decision.operations) for decision in self.space.decisions},
         } | ({"precision": precision} if precision != "float32" else {})
 
@@ -378,20 +399,3 @@ class Search:
 
     __repr__ = describe
     _repr_html_ = describe_html
-
-
-def _feedback(
-    search: Search,
-    draw: Draw,
-    loss: Tensor,
-    slope: Tensor | None,
-    trace: Trace,
-    losses: tuple[LossOf, LossOf | None],
-) -> Feedback:
-    """Put together what came back, as means over the processes where all have one draw."""
-    loss, reached = loss.detach().to(draw.weights.device), trace.reached
-    if not search.policy.has_own_draws:
-        loss, slope, reached = average_feedback(search.group, loss, slope, reached)
-        check_finite("The loss is", loss.item())
-    further = Further(search.parent, search.weights, search.policy, draw, *losses)
-    return Feedback(loss, slope, reached, further.probe, further.unrolled)

@@ -107,6 +107,7 @@ class Step:
     contrasts: at every reached decision, how much higher the reward would be with each rival, to first order.
     In a group of processes the loss is the mean over them; where each has a draw of its own, architecture,
     advantages and contrasts are those of this process.
+    limits: by the name of a cost its expected amount after the step, the limit and its multiplier.
     """
 
     phase: str
@@ -117,6 +118,7 @@ class Step:
     advantages: dict[str, float]
     gradient_norm: float | None
     contrasts: dict[str, dict[str, float]] = field(default_factory=dict)
+    limits: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

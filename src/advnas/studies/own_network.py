@@ -1,6 +1,6 @@
 """A study of a user-supplied network: searched, retrained and judged."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -15,16 +15,19 @@ from advnas.answers.agreement import Agreement, agreement
 from advnas.answers.batch_norm import batch_statistics, evaluating, reestimate_batch_norm
 from advnas.architecture import Architecture
 from advnas.arguments import check_count
+from advnas.costs import Cost
 from advnas.parallel.launch import current
 from advnas.randomness import seed_of, seeded
 from advnas.records.checkpoints import Checkpoints, load_state, save_state
 from advnas.records.restoring import check_form
 from advnas.retrain import Recipe, retrain
 from advnas.search import Draws, Length, Replayed, Search, batches_in
+from advnas.search.budget import Budget
 from advnas.search.device import Device
 from advnas.search.precision import set_precision
 from advnas.strategies import Answer
 from advnas.studies.entry import make
+from advnas.studies.limits import find_cost, spend
 from advnas.studies.study import Taken
 from advnas.task import Task, mean_over
 
@@ -40,6 +43,7 @@ class OwnNetworkSettings:
     warmup: epochs with theta fixed; each epoch after it alternates weight and theta steps.
     retrain_epochs: how long the answer is trained from scratch.
     processes: how many do a search together, each on its share of the minibatches. draws: see `Search.join`.
+    limits: the most that answers may cost, by the name of a cost, in its unit.
     """
 
     entry: str
@@ -51,6 +55,7 @@ class OwnNetworkSettings:
     precision: str = "float32"
     processes: int = 1
     draws: Draws = "shared"
+    limits: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_count("processes", self.processes)
@@ -63,9 +68,13 @@ class OwnNetworkSettings:
 
 @dataclass(frozen=True)
 class OwnNetworkStudy:
-    """The search as something that can be run, run by run, for any strategy and seed."""
+    """The search as something that can be run, run by run, for any strategy and seed.
+
+    costs: those that the limits name; see `studies.limits`.
+    """
 
     settings: OwnNetworkSettings
+    costs: tuple[Cost, ...] = ()
 
     name: ClassVar[str] = "search"
     table: ClassVar[None] = None
@@ -99,8 +108,16 @@ class OwnNetworkStudy:
         self.__dict__.setdefault("length", self._length_of(task))  # where cached_property looks for it
         search.model.to(self.settings.device)
         set_precision(search, self.settings.precision)
+        if self.settings.limits:
+            search.policy.budget = Budget.of(search.space, self.settings.limits, None, self.costs)
         search.join(current(), self.settings.draws)
         return search, self._data(task, seed)
+
+    def measured(self, strategy: str, seed: int, names: Iterable[str]) -> tuple[Cost, ...]:
+        """Find what operations cost, for the limits of these names; see `advnas.costs`."""
+        search, task = self._make(strategy, seed)
+        search.model.to(self.settings.device)
+        return tuple(find_cost(name, search.space, partial(one_example, search, task)) for name in names)
 
     def answer_of(self, strategy: str) -> Answer:
         """As the strategy says."""
@@ -120,7 +137,12 @@ class OwnNetworkStudy:
         """Retrain the answer from scratch and judge it; the weights of both stay in the folder, to be exported."""
         by, architecture = answer
         save_state(folder / "searched.pt", search.model.state_dict())
-        return {"by": by, **self.retrain(seed, architecture, folder)}
+        architecture, spent = spend(search, by, architecture, partial(self._example, seed))
+        return {"by": by, **self.retrain(seed, architecture, folder), "spent": spent}
+
+    def _example(self, seed: int) -> tuple[Tensor, ...]:
+        """What the network is called with, a batch of 1."""
+        return one_example(*self._make(strategies.baselines()[0], seed))
 
     def retrain(self, seed: int, architecture: Mapping[str, str], folder: Path) -> dict[str, Any]:
         """Train an architecture from scratch; what it is worth. Its weights end in `retrained.pt`."""
@@ -275,3 +297,16 @@ def example_inputs(model: nn.Module, task: Task) -> tuple[Tensor, ...]:
             "advnas.export in Python, on a module that takes tensors."
         )
     return args
+
+
+def one_example(search: Search, task: Task) -> tuple[Tensor, ...]:
+    """The inputs of the network for one example, where it takes batches of one; else for a minibatch."""
+    with search.space.running(search.argmax({})):
+        inputs = example_inputs(search.model, task)
+        single = tuple(tensor[:1] for tensor in inputs)
+        try:
+            with torch.no_grad(), evaluating(search.model):
+                search.model(*single)
+        except (RuntimeError, ValueError, IndexError):
+            return inputs
+    return single

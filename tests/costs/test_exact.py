@@ -1,0 +1,40 @@
+"""Costs that are sums are exact: on random architectures they equal what is counted on the derived module."""
+
+import pytest
+import torch
+from networks import Tied, apart, nested, uniform
+from torch.utils.flop_counter import FlopCounterMode
+
+from advnas import SearchSpace, costs, spaces
+
+IMAGES = torch.zeros(1, 3, 8, 8)
+SPACES = {
+    "nasbench201": (lambda: spaces.get("nasbench201", channels=2), IMAGES),
+    "darts": (lambda: spaces.get("darts", channels=2), IMAGES),
+    "mobile": (lambda: spaces.get("mobile", channels=2), IMAGES),
+    "nested": (nested, torch.zeros(2, 4)),
+    "tied": (Tied, torch.zeros(2, 4)),
+    "apart": (apart, torch.zeros(2, 4)),
+}
+
+
+@pytest.fixture(params=SPACES, scope="module")
+def made(request):
+    build, example = SPACES[request.param]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return SearchSpace(build()), example
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_parameters_and_multiply_adds_are_those_of_the_derived_module(made, seed):
+    space, example = made
+    weights, products = costs.parameters(space), costs.multiply_adds(space, example)
+    modes = [module.training for module in space.model.modules()]
+    for architecture in uniform(space, 500 if seed else 100, seed):  # six spaces: 600, or 3000
+        module = space.derive(architecture).eval()
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            module(example)
+        assert weights.of(architecture) == sum(weight.numel() for weight in module.parameters())
+        assert products.of(architecture) == counter.get_total_flops() / 2
+    assert [module.training for module in space.model.modules()] == modes

@@ -1,0 +1,54 @@
+"""Latency and memory: what is measured, and what the numbers stand for."""
+
+import pytest
+import torch
+from networks import nested, uniform
+from torch import nn
+
+from advnas import Choice, SearchSpace, costs
+from advnas.costs.latency import _corrected
+
+
+def test_the_latency_of_a_larger_operation_is_larger_and_the_fit_is_told():
+    sizes = {"small": nn.Linear(64, 64), "large": nn.Sequential(*(nn.Linear(64, 64) for _ in range(60)))}
+    space = SearchSpace(nn.Sequential(Choice(sizes, name="layer")))
+    space.model.train()
+    cost = costs.latency(space, torch.zeros(64, 64), repeats=5)
+    assert cost.unit == "ms"
+    assert cost.of({"layer": "large"}) > cost.of({"layer": "small"}) > 0
+    assert "R²" in cost.note
+    assert space.model.training
+
+
+def test_a_nested_space_is_measured_where_it_is_reached():
+    space = SearchSpace(nested())
+    cost = costs.latency(space, torch.zeros(2, 4), repeats=2)
+    reached = {"outer": "block", "inner": "wide", "norm": "layer", "deepest": "thin"}
+    assert cost.of(reached) > cost.of({**reached, "outer": "skip"})
+
+
+def test_the_correction_finds_a_line_again():
+    raw = costs.Cost("latency", "ms", 1.0, {frozenset([("a", "x")]): 2.0, frozenset([("a", "y")]): 5.0})
+    cost = _corrected(raw, [3.0, 6.0, 3.0], [0.5 + 2 * value for value in (3.0, 6.0, 3.0)])
+    assert cost.of({"a": "x"}) == pytest.approx(6.5)
+    assert cost.of({"a": "y"}) == pytest.approx(12.5)
+    assert "R² = 1.000" in cost.note
+
+
+def test_memory_is_weights_exactly_and_the_largest_peak_of_activations():
+    layers = {"small": nn.Linear(10, 10, bias=False), "wide": nn.Sequential(nn.Linear(10, 1000, bias=False))}
+    layers["wide"].append(nn.Linear(1000, 10, bias=False))
+    space = SearchSpace(nn.Sequential(Choice(layers, name="layer")))
+    cost = costs.memory(space, torch.zeros(8, 10))
+    weights = 4 * (20000 - 100)
+    assert cost.of({"layer": "wide"}) - cost.of({"layer": "small"}) == weights
+    peak = 4 * 8 * (10 + 1000 + 10)  # the copy of the input, what is widened, and what comes out of it
+    assert cost.constant == pytest.approx(peak, rel=0.05)
+
+
+def test_no_architecture_needs_more_than_its_memory():
+    space = SearchSpace(nested())
+    cost = costs.memory(space, torch.zeros(8, 4))
+    for architecture in uniform(space, 5):
+        alone = SearchSpace(nn.Sequential(Choice({"only": space.derive(architecture)}, name="one")))
+        assert costs.memory(alone, torch.zeros(8, 4)).of({"one": "only"}) <= cost.of(architecture)
