@@ -1,5 +1,7 @@
 """Ctrl-C, errors of the system and what was misspelt are answered in a sentence."""
 
+from pathlib import Path
+
 import pytest
 
 import advnas.cli.main
@@ -80,3 +82,17 @@ def test_what_is_no_number_is_told_as_such(here, command):
     code, _, error = here(*command, "three")
     assert code == 2
     assert f"Error parsing {command[-1]}: 'three' is not a whole number." in error
+
+
+@pytest.mark.parametrize("command", [["export"], ["retrain"], ["export", "--run", "contrast-9"]])
+def test_the_answer_of_a_search_that_is_not_over_is_told_how_to_get(here, command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    assert (
+        here("search", "my_searches:make_search", "--epochs", 2, "--seeds", 1, "--jobs", 1, "--folder", "f")[0] == 0
+    )
+    for result in tmp_path.rglob("result.json"):
+        result.unlink()
+    code, _, error = here(command[0], "f", *command[1:])
+    assert code == 2
+    assert "f is not over, so there is no answer yet. Go on with: advnas search --resume --folder f" in error

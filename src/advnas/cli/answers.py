@@ -31,11 +31,17 @@ def _find(asked: Export | Retrain) -> _Found:
     records = read_study(asked.folder)
     if records.name not in (PLAIN_RUN, OwnNetworkStudy.name):
         raise ValueError(f"{asked.folder} holds the study {records.name!r}. Give the folder of an `advnas search`.")
+    if records.name != PLAIN_RUN and not any(run.evaluation for run in records.runs):
+        raise _not_over(asked.folder, f"advnas search --resume --folder {asked.folder}")
     run = records.runs[0] if records.name == PLAIN_RUN else _chosen(records, asked.run)
     architecture = run.answer(run.latest)
     if not run.finished or architecture is None:
-        raise ValueError(f"The search in {asked.folder} is not over. Resume it first.")
+        raise _not_over(asked.folder, f"run(..., folder={str(asked.folder)!r}, resume=True)")
     return _Found(OwnNetworkStudy(_settings(records, asked)), run, architecture)
+
+
+def _not_over(folder: Path, how: str) -> ValueError:
+    return ValueError(f"The search in {folder} is not over, so there is no answer yet. Go on with: {how}")
 
 
 def _chosen(records: "StudyRecords", name: str | None) -> "RunRecords":

@@ -36,8 +36,8 @@ class Device:
         try:
             torch.empty(0, device=self.name)
         except (RuntimeError, AssertionError, NotImplementedError) as error:
-            reason = str(error).partition("\n")[0]
-            raise ValueError(f"The device {self.name!r} cannot be used here: {reason} Write cpu.") from error
+            reason = str(error).partition("\n")[0].rstrip(".")
+            raise ValueError(f"The device {self.name!r} cannot be used here: {reason}. Write cpu.") from error
 
     def place(self, batch: Any) -> Any:
         """The same batch with all its tensors on the device."""
