@@ -130,7 +130,7 @@ def table_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
     columns = [{"title": "table", "field": "table"}, {"title": "cost", "field": "cost"}]
     for method, title in METHODS.items():
         columns.append({"title": title, "field": method, "format": ".2f"})
-        columns.append({"title": "within [%]", "field": f"{method}_within", "format": ".0f"})
+        columns.append({"title": "within [%]", "field": f"{method}_within", "format": ".1f"})
     return {"columns": columns, "rows": [_table_row(rows, table, cost) for table, cost in costs]}
 
 
@@ -232,10 +232,12 @@ def run(problem: Problem, seeds: list[int]) -> list[dict[str, Any]]:
     limits = [float(np.quantile(problem.real, share)) for share in QUANTILES]
     cases = [(limit, seed) for limit in limits for seed in seeds]
     amounts = torch.tensor([[limit] for limit, _ in cases], dtype=torch.float64)
-    limited = learn(problem, amounts, None, 0)
-    free = learn(problem, amounts, 0.0, 1)
+    limited = learn(problem, amounts, None, (seeds[0], 0))
+    free = learn(problem, amounts, 0.0, (seeds[0], 1))
     mean = float(problem.real.mean())
-    penalised = [learn(problem, amounts, weight / mean, 2 + place) for place, weight in enumerate(WEIGHTS)]
+    penalised = [
+        learn(problem, amounts, weight / mean, (seeds[0], 2 + place)) for place, weight in enumerate(WEIGHTS)
+    ]
     found = []
     for number, (limit, seed) in enumerate(cases):
         random = generator(seed, number, 7)
@@ -251,8 +253,11 @@ def run(problem: Problem, seeds: list[int]) -> list[dict[str, Any]]:
     return found
 
 
-def learn(problem: Problem, amounts: Tensor, weight: float | None, purpose: int) -> Tensor:
-    """Logits after a search per amount, [searches, decisions, candidates]. weight: a fixed penalty, no limit."""
+def learn(problem: Problem, amounts: Tensor, weight: float | None, origin: tuple[int, int]) -> Tensor:
+    """Logits after a search per amount, [searches, decisions, candidates].
+
+    weight: a fixed penalty, no limit. origin: of the draws, the first seed and a purpose.
+    """
     table = problem.table
     sizes = [len(own) for own in table.decisions.values()]
     policy = Policy(
@@ -260,7 +265,7 @@ def learn(problem: Problem, amounts: Tensor, weight: float | None, purpose: int)
         sizes,
         torch.zeros(len(sizes), max(sizes), dtype=torch.bool),
         optimizer=partial(torch.optim.Adam, lr=RATE),
-        generator=generator(0, purpose, len(amounts)),
+        generator=generator(*origin, len(amounts)),
         batch=(len(amounts),),
     )
     if weight is None:
