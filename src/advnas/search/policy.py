@@ -22,7 +22,7 @@ from advnas.records.restoring import (
     rolled_back_on_failure,
 )
 from advnas.search.budget import Budget
-from advnas.search.schedule import Annealing, Rates, constant
+from advnas.search.schedule import TRAVEL, USUAL_RATE, Annealing, Rates, constant, fitted_adam, fitted_rate
 from advnas.search.step import Draws, NonFinite, OptimizerOf, Step, check_finite, make_optimizer
 from advnas.search.undo import undone_on_failure
 from advnas.strategies import Feedback, Phase, State, Strategy
@@ -74,6 +74,9 @@ class Policy:
         self.optimizer = make_optimizer(optimizer, self.theta.parameters)
         self.settings = optimizer_settings(self.optimizer)
         self.rates = Rates(self.optimizer, annealing)
+        self._fitted = optimizer is fitted_adam
+        if self._fitted:
+            self.settings = self.settings.replace(f"lr={USUAL_RATE}", f"lr={TRAVEL:g} / steps of theta")
         self.generator = generator
         self._leaf = self.theta.logits()
         self.state: State = strategy.init(self._leaf.detach(), zeros, generator)
@@ -92,6 +95,11 @@ class Policy:
     def budget(self, budget: Budget) -> None:
         self._budget = budget
         self._has_gradient = not budget or self._try_step()[0] is not None
+
+    def fit_rate(self, steps: int | None) -> None:
+        """Fit the learning rate of the default optimiser to a number of architecture steps."""
+        if self._fitted:
+            self.rates.initial = [fitted_rate(steps)]
 
     def join(self, group: Group, draws: Draws) -> None:
         """Learn together with other processes, from one draw or from one per process."""

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import nn
 from torch.optim import Optimizer
 
 from advnas import strategies
@@ -47,6 +49,27 @@ class Rates:
             group["lr"] = rate * factor
 
 
+TRAVEL = 30.0
+"""How far theta may travel in a search by default: learning rate x architecture steps; docs/results/theta_rate.md."""
+LARGEST_RATE, USUAL_RATE = 0.5, 0.02  # of very short searches, and of those whose length is not known
+
+
+def fitted_adam(parameters: list[nn.Parameter]) -> Optimizer:
+    """Make the default optimiser of theta: Adam, whose rate is fitted to the length of the search.
+
+        rate = TRAVEL / architecture steps
+
+    Adam moves a logit by about its rate in every step, however large the gradient is, so that this is what a search
+    can decide. The rate is USUAL_RATE where the length is not known.
+    """
+    return torch.optim.Adam(parameters, lr=USUAL_RATE, betas=(0.5, 0.999), fused=True)
+
+
+def fitted_rate(steps: int | None) -> float:
+    """Return the rate of `fitted_adam` for a number of architecture steps, None where nobody knows it."""
+    return USUAL_RATE if steps is None else min(TRAVEL / steps, LARGEST_RATE)
+
+
 @dataclass
 class Progress:
     """How many steps a search has taken, and of how many.
@@ -67,6 +90,11 @@ class Progress:
         if steps is not None and check_count("steps", steps) <= warmup:
             raise ValueError(f"warmup must leave steps for theta: it is {warmup} of {steps}.")
         self.steps, self.warmup = steps, warmup
+
+    @property
+    def theta_steps(self) -> int | None:
+        """How many architecture steps the whole search has."""
+        return None if self.steps is None else max((self.steps - self.warmup) // self.every, 1)
 
     @property
     def in_warmup(self) -> bool:

@@ -28,7 +28,7 @@ from advnas.search.policy import Policy, Update, report
 from advnas.search.precision import repeated_on_overflow, set_precision
 from advnas.search.progress import describe, describe_html
 from advnas.search.running import RunOptions, carry_out
-from advnas.search.schedule import Progress, cosine, turn
+from advnas.search.schedule import Progress, cosine, fitted_adam, turn
 from advnas.search.shared_weights import SharedWeights
 from advnas.search.step import Draws, LossOf, OptimizerOf, ProcessBest, Step
 from advnas.search.verdict import Verdict, verdict_of
@@ -56,17 +56,17 @@ class Search:
         weight_optimizer: called with the parameters, or a ready optimiser of them; the paper's SGD by default. The
             attribute `weight_optimizer` is the optimiser itself. A scheduler of torch that is attached to it takes
             over its rates.
-        architecture_optimizer: called with theta's parameters; the paper's Adam by default.
+        architecture_optimizer: called with theta's parameters; by default Adam with a rate that fits the length of
+            the search (`fitted_adam`). The paper's is `PAPER_THETA`.
         annealing: maps progress in [0, 1] to a factor on both learning rates.
         weight_clip, architecture_clip: largest gradient norm, or None.
         weights: where the candidates that are not drawn live: "resident", "host", "disk" or a store of
             `advnas.stores`. It makes no difference to the results.
         memory_budget: with "disk", how much of the candidates may be in memory at a time, such as "2GB".
-        precision: "float32", "bf16" or "fp16", of the operations that can do with less; see
-            `advnas.search.precision`.
+        precision: "float32", "bf16" or "fp16", of the operations that can do with less; see `search.precision`.
         seed: of everything random here. Each step also seeds torch's global generator for the time of its own
             forward pass (dropout and the like) and restores it, so a step's randomness depends on nothing else.
-        group, draws: for a search by several processes; see `join`.
+        group, draws: for several processes; see `join`.
         limit: the most that the answer may cost, by the name of a cost: {"parameters": 100_000} or "100k". A
             multiplier per limit moves theta's probability inside during the search, and `argmax` holds it exactly.
         penalty: a fixed weight in the loss per unit of a cost instead, by name; it promises nothing.
@@ -82,7 +82,7 @@ class Search:
         warmup: int = 0,
         schedule: Literal["alternate", "joint"] = "alternate",
         weight_optimizer: OptimizerOf | Optimizer = PAPER_WEIGHTS,
-        architecture_optimizer: OptimizerOf = PAPER_THETA,
+        architecture_optimizer: OptimizerOf = fitted_adam,
         annealing: Callable[[float], float] = cosine,
         weight_clip: float | None = 1.0,
         architecture_clip: float | None = 1.0,
@@ -123,6 +123,7 @@ class Search:
             annealing=annealing,
             clip=architecture_clip,
         )
+        self.policy.fit_rate(self.progress.theta_steps)
         self.policy.budget = Budget.of(self.space, limit, penalty, costs)
         self.theta = self.policy.theta
         self.latest_run: SearchRun | None = None
@@ -296,8 +297,7 @@ class Search:
         """Search for `epochs` passes over the training data, in the first `warmup` of them with theta fixed.
 
         In a group of N processes each takes every N-th minibatch, so that a pass has an N-th of the steps; rank 0
-        writes the folder, which all must be able to read. Where the answer is undecided at the end,
-        `UndecidedWarning` says what to change.
+        writes the folder, which all must be able to read. An undecided answer is told (`UndecidedWarning`).
 
         Args:
             task: data and loss.
@@ -309,7 +309,7 @@ class Search:
             resume: go on from the last checkpoint in the folder, bit for bit, or start if there is none; see
                 `Replay` for what the data must be like. Where all are damaged, or of another search, ValueError
                 says so, and search and folder are as they were. A search that is over goes on if `epochs` is
-                larger than before; from its next step on, rates and temperatures are those of the longer search.
+                larger than before, from its next step on as a part of the longer search.
             on_step: called with every step, before the next is taken.
             callbacks: objects of subclasses of `Callback`. `StopSearch` raised in one ends the search in order.
             progress: whether progress is shown on standard error or in the notebook; it is by default.
