@@ -87,8 +87,12 @@ class Parent:
 
         torch's generators are one per process, so that steps in several threads take turns.
         """
+        graph = torch.is_grad_enabled()
         with alone(), held_interrupts(), self.located(name, draw):
-            yield
+            try:
+                yield
+            finally:
+                torch.set_grad_enabled(graph)  # an interrupt may have come between a block and its end
 
     @contextmanager
     def located(self, step: str, draw: Draw) -> Iterator[None]:
@@ -126,8 +130,8 @@ def _refuse_lazy(model: nn.Module) -> None:
     lazy = [name for name, weight in (*model.named_parameters(), *model.named_buffers()) if is_lazy(weight)]
     if lazy:
         raise ValueError(
-            f"{lazy[0]!r} has no shape yet: it belongs to a lazy module of torch, and a search must know its weights. "
-            "Name the sizes, or run every candidate once before making the Search."
+            f"{lazy[0]!r} has no shape yet: it belongs to a lazy module of torch, and a search must know its "
+            "weights. Name the sizes, or run every candidate once before making the Search."
         )
 
 

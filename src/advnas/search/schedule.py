@@ -55,6 +55,10 @@ class Progress:
     warmup: int = 0
     every: int = 1
 
+    def count_joint_step(self) -> None:
+        """Count one step of each kind."""
+        self.weight_steps, self.architecture_steps = self.weight_steps + 1, self.architecture_steps + 1
+
     @property
     def in_warmup(self) -> bool:
         """Whether theta is still fixed."""

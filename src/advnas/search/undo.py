@@ -70,7 +70,9 @@ def are_finite(parameters: Sequence[nn.Parameter]) -> bool:
 
 
 def _find_infinite(tensors: list[Tensor]) -> bool:
-    found, factor = (torch.full((1,), number, device=tensors[0].device) for number in (0.0, 1.0))
+    found, factor = (
+        torch.full((1,), number, dtype=torch.float32, device=tensors[0].device) for number in (0.0, 1.0)
+    )
     torch._amp_foreach_non_finite_check_and_unscale_(tensors, found, factor)  # times 1 changes nothing
     return bool(found.item())
 
