@@ -101,8 +101,12 @@ class Parent:
 
         torch's generators are one per process, so that steps in several threads take turns.
         """
+        graph = torch.is_grad_enabled()
         with alone(), held_interrupts(), self.located(name, draw):
-            yield
+            try:
+                yield
+            finally:
+                torch.set_grad_enabled(graph)  # an interrupt may have come between a block and its end
 
     def check_slope(self, gradient: Tensor | None, draw: Draw, trace: Trace) -> None:
         """Raise ValueError where a loss has no gradient at the gates that the pass came to.

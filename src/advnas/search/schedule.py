@@ -96,6 +96,10 @@ class Progress:
         """How many architecture steps the whole search has."""
         return None if self.steps is None else max((self.steps - self.warmup) // self.every, 1)
 
+    def count_joint_step(self) -> None:
+        """Count one step of each kind."""
+        self.weight_steps, self.architecture_steps = self.weight_steps + 1, self.architecture_steps + 1
+
     @property
     def in_warmup(self) -> bool:
         """Whether theta is still fixed."""

@@ -228,8 +228,9 @@ class Search:
             with self.parent.running(draw) as trace:  #                           every Choice follows the draw
                 passes = self.parent.passes(loss_of, trace if path.parameters else None)
                 loss = path.backward(passes)  # 4    delta_w: mean over ranks, finite, clipped
-            path.step(self.progress.of_weights)  # 5    w <- SGD
-            self.progress.weight_steps += 1
+            with path.undone_on_failure():
+                path.step(self.progress.of_weights)  # 5    w <- SGD
+                self.progress.weight_steps += 1
         name = "warmup" if phase is Phase.WARMUP else "weights"
         return report(self, name, draw, Update(loss, None))
 
@@ -252,7 +253,7 @@ class Search:
             feedback = gather_feedback(self, draw, loss, slope, trace, (loss_of, training_loss_of))
             with self.policy.undone_on_failure():
                 update = self.policy.learn(feedback, draw, self.progress.of_theta)  # 9-10    theta <- Adam
-            self.progress.architecture_steps += 1
+                self.progress.architecture_steps += 1
         return report(self, "architecture", draw, update, feedback)
 
     @repeated_on_overflow
@@ -268,11 +269,10 @@ class Search:
                 loss = path.backward(passes, wanted)
             self.parent.check_slope(gates.grad, gated, trace)
             feedback = gather_feedback(self, draw, loss, gate_slope(gates.grad, draw), trace, (loss_of, loss_of))
-            with self.policy.undone_on_failure():  # theta and weights move together or not at all
+            with self.policy.undone_on_failure(), path.undone_on_failure():  # both move, or none
                 update = self.policy.learn(feedback, draw, self.progress.of_theta)
                 path.step(self.progress.of_weights)
-            self.progress.architecture_steps += 1
-            self.progress.weight_steps += 1
+                self.progress.count_joint_step()
         return report(self, "architecture", draw, update, feedback)
 
     def turn(self, training_loss_of: LossOf, validation_loss_of: Callable[[], LossOf]) -> list[Step]:

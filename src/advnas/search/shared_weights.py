@@ -122,14 +122,12 @@ class SharedWeights:
         """Let the optimiser take its step with the gradients of some parameters; the others have none.
 
         Raises:
-            NonFinite: it made a weight infinite or not a number. Weights and optimiser are as before, as they are
-                after any other error of the optimiser.
+            NonFinite: it made a weight infinite or not a number.
         """
-        with undone_on_failure(self.optimizer, parameters):
-            self._rates.anneal(progress)
-            self._step(parameters)
-            if not are_finite(parameters):
-                raise NonFinite("The optimiser made a weight infinite or not a number")
+        self._rates.anneal(progress)
+        self._step(parameters)
+        if not are_finite(parameters):
+            raise NonFinite("The optimiser made a weight infinite or not a number")
 
     def _step(self, parameters: list[nn.Parameter]) -> None:
         groups = self.optimizer.param_groups
@@ -243,8 +241,12 @@ class DrawnPath:
         self._weights.gradient_norm = norm.item()
         return mean
 
+    def undone_on_failure(self) -> AbstractContextManager[None]:
+        """If the block fails, weights and optimiser are as before."""
+        return undone_on_failure(self._weights.optimizer, self.parameters)
+
     def step(self, progress: float | None) -> None:
-        """Let the optimiser take its step with the gradients that are there.
+        """Let the optimiser take its step with the gradients that are there, inside `undone_on_failure`.
 
         It sees the parameters of the path alone, as the time it takes to look at all of them, most of which have no
         gradient, grows with the number of candidates.
