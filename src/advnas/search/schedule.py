@@ -50,7 +50,7 @@ class Rates:
 
 
 TRAVEL = 30.0
-"""How far theta may travel in a search by default: learning rate x architecture steps; docs/results/theta_rate.md."""
+"""How far theta may travel by default: learning rate x architecture steps; see docs/results/theta_rate.md."""
 LARGEST_RATE, USUAL_RATE = 0.5, 0.02  # of very short searches, and of those whose length is not known
 
 

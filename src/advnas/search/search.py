@@ -54,8 +54,7 @@ class Search:
         schedule: "alternate" takes a weight step on training data and an architecture step on validation data in
             turn (Algorithm 1); "joint" gets both gradients from one pass over one training minibatch.
         weight_optimizer: called with the parameters, or a ready optimiser of them; the paper's SGD by default. The
-            attribute `weight_optimizer` is the optimiser itself. A scheduler of torch that is attached to it takes
-            over its rates.
+            attribute is the optimiser itself. A scheduler of torch that is attached to it takes over its rates.
         architecture_optimizer: called with theta's parameters; by default Adam with a rate that fits the length of
             the search (`fitted_adam`). The paper's is `PAPER_THETA`.
         annealing: maps progress in [0, 1] to a factor on both learning rates.
