@@ -1,10 +1,10 @@
 """Ctrl-C, errors of the system and what was misspelt are answered in a sentence."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
-import advnas.cli.main
 from advnas.search import SearchStopped
 
 
@@ -20,7 +20,7 @@ def test_an_interrupt_is_told_with_its_reason_or_without(here, monkeypatch, rais
     def stop(command):
         raise raised
 
-    monkeypatch.setattr(advnas.cli.main, "run", stop)
+    monkeypatch.setattr(sys.modules["advnas.cli.main"], "run", stop)
     assert here("list", "tasks") == (130, "", told)
 
 
@@ -37,18 +37,6 @@ def test_an_interrupt_while_searching_says_how_to_go_on(here, monkeypatch, tmp_p
     assert error == "advnas: Stopped. Go on with: advnas search --resume --folder f\n"
 
 
-def test_an_interrupt_before_anything_is_imported_is_told_too(here, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "advnas.cli.main", Interrupting("advnas.cli.main"))
-    assert here("list", "tasks") == (130, "", "advnas: Stopped.\n")
-
-
-class Interrupting(type(pytest)):
-    """A module that is being imported when Ctrl-C comes."""
-
-    def __getattr__(self, name):
-        raise KeyboardInterrupt
-
-
 @pytest.mark.parametrize(
     ("error", "told"),
     [
@@ -61,7 +49,7 @@ def test_errors_of_the_system_are_told_without_their_number(here, monkeypatch, e
     def fail(command):
         raise error
 
-    monkeypatch.setattr(advnas.cli.main, "run", fail)
+    monkeypatch.setattr(sys.modules["advnas.cli.main"], "run", fail)
     assert here("list", "tasks") == (2, "", told)
 
 

@@ -2,13 +2,10 @@
 
 import sys
 
+try:
+    from advnas.cli.main import main
+except KeyboardInterrupt:  # before there was anything to stop
+    print("advnas: Stopped.", file=sys.stderr)
+    raise SystemExit(130) from None
 
-def main() -> None:
-    """`advnas ...`"""
-    try:
-        from advnas.cli.main import main as begin
-
-        begin()
-    except KeyboardInterrupt:  # before there was anything to stop
-        print("advnas: Stopped.", file=sys.stderr)
-        raise SystemExit(130) from None
+__all__ = ["main"]
