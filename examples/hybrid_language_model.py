@@ -1,7 +1,7 @@
 """A small language model in which every layer chooses its mixer and the width of its feed-forward part.
 
-    python examples/hybrid_language_model.py          # seconds: one small search
-    cd examples && advnas search hybrid_language_model:make_search --seeds 5
+    python examples/hybrid_language_model.py          # seconds: one small search under a limit of parameters
+    cd examples && advnas search hybrid_language_model:make_search --epochs 8 --seeds 5 --limit parameters=75k
 
 It reads Penn Treebank, character by character, where ADVNAS_DATA has it, and else the source code of Python.
 """
@@ -126,7 +126,12 @@ def characters(text: str) -> Tensor:
 
 
 def make_search(
-    strategy: str = "contrast", seed: int = 0, *, layers: int = 8, steps: int = 100
+    strategy: str = "contrast",
+    seed: int = 0,
+    *,
+    layers: int = 8,
+    steps: int = 100,
+    limit: dict[str, int] | None = None,
 ) -> tuple[advnas.Search, advnas.Task]:
     """A search of the model and its task, as `advnas search` asks for."""
     try:
@@ -138,15 +143,15 @@ def make_search(
         LanguageModel(layers),
         strategy,
         weight_optimizer=partial(torch.optim.AdamW, lr=3e-3),
-        architecture_optimizer=partial(torch.optim.Adam, lr=0.05, betas=(0.5, 0.999)),
         weight_clip=1.0,
         seed=seed,
+        limit=limit,
     )
     return search, task
 
 
-def main(layers: int = 4, steps: int = 30, epochs: int = 4) -> nn.Module:
-    search, task = make_search(layers=layers, steps=steps)
+def main(layers: int = 4, steps: int = 30, epochs: int = 4, parameters: int = 30_000) -> nn.Module:
+    search, task = make_search(layers=layers, steps=steps, limit={"parameters": parameters})
     architecture = search.run(task, epochs=epochs, warmup=epochs // 2)
     for number in range(layers):
         print(f"layer {number}: {architecture[f'mixer {number}']}, {architecture[f'ffn {number}']} units")

@@ -1,7 +1,7 @@
 """Ranks of LoRA corrections, one per layer of a frozen network: which layers need how much?
 
 A small transformer learns one half of a text and is frozen. Every linear layer of it gets a correction of low rank,
-and the ranks are searched while the corrections adapt to the other half.
+and the ranks are searched while the corrections adapt to the other half, within a number of parameters.
 """
 
 from functools import partial
@@ -58,15 +58,17 @@ def with_corrections(base: nn.Module) -> nn.Module:
     return base
 
 
-def main(layers: int = 4, steps: int = 40, epochs: int = 4) -> nn.Module:
+def main(layers: int = 4, steps: int = 40, epochs: int = 4, parameters: int = 3_000) -> nn.Module:
     torch.manual_seed(0)
     text = texts()[0]
     half = len(text) // 2
-    model = with_corrections(pretrain(text[:half], layers, steps))
+    base = pretrain(text[:half], layers, steps)
+    frozen = sum(weight.numel() for weight in base.parameters())
+    model = with_corrections(base)
     search = advnas.Search(
         model,
         weight_optimizer=partial(torch.optim.AdamW, lr=3e-3),
-        architecture_optimizer=partial(torch.optim.Adam, lr=0.05, betas=(0.5, 0.999)),
+        limit={"parameters": frozen + parameters},
     )
     ranks = search.run(task_of(text[half:], steps), epochs=epochs, warmup=epochs // 2)
     for name, rank in ranks.items():

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from advnas import Choice, Draw, Search, SearchSpace, Width
+from advnas import Choice, Draw, Search, SearchSpace, Width, costs
 from advnas.testing.enumeration import every_architecture
 
 WIDTHS = (2, 5, 8)
@@ -201,3 +201,29 @@ def test_widths_that_make_no_sense_are_refused():
 def test_a_body_that_cannot_be_sliced_is_refused_and_told_what_to_write(body, options, message):
     with pytest.raises(ValueError, match=message):
         Width(body(), (2, 4), **options)
+
+
+@pytest.mark.parametrize("body", [linear, convolution, lora])
+def test_costs_of_widths_are_those_of_the_derived_network(body):
+    """Tied in two places, and beside another decision."""
+    torch.manual_seed(0)
+    widths = [Width(body(), WIDTHS, name="width") for _ in range(2)]
+    other = Choice({"linear": nn.Linear(5, 5), "skip": nn.Identity()}, name="other")
+    image = body is convolution
+    model = nn.Sequential(*widths, *([other] if image else []))
+    space, example = SearchSpace(model), torch.randn((2, 3, 5, 5) if image else (2, 6))
+    numbers, products = costs.parameters(space), costs.multiply_adds(space, example)
+    for architecture in space.architectures():
+        plain = space.derive(architecture)
+        assert numbers.of(architecture) == sum(weight.numel() for weight in plain.parameters())
+        alone = costs.multiply_adds(SearchSpace(Choice({"only": plain}, name="all")), example)
+        assert products.of(architecture) == alone.of({"all": "only"})
+    assert space.operation_sizes()["width"]["2"] < space.operation_sizes()["width"]["8"]
+
+
+def test_a_limit_of_parameters_narrows_a_width():
+    torch.manual_seed(0)
+    model = nn.Sequential(Width(linear(), WIDTHS, name="first"), Width(lora(), WIDTHS, name="second"))
+    search = Search(model, limit={"parameters": 200})
+    answer = search.argmax()
+    assert sum(weight.numel() for weight in search.derive(answer).parameters()) <= 200

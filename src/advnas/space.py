@@ -224,7 +224,7 @@ class SearchSpace:
                 operation: sum(
                     weight.numel()
                     for choice in decision.choices
-                    for weight in choice.candidates[place].parameters()
+                    for weight in _outline(choice.candidates[place]).parameters()
                 )
                 for place, operation in enumerate(decision.operations)
             }
@@ -350,6 +350,10 @@ class SearchSpace:
         unknown = set(architecture) - {decision.name for decision in self.decisions}
         if unknown:
             raise ValueError(f"The space has no decision named {', '.join(sorted(unknown))}.")
+
+
+def _outline(candidate: nn.Module) -> nn.Module:
+    return candidate.outline() if isinstance(candidate, Sliced) else candidate
 
 
 def _tie(name: str, choices: list[Choice]) -> Decision:

@@ -183,6 +183,10 @@ class Sliced(nn.Module):
             setattr(layer, attribute, own)
         return body
 
+    def outline(self) -> nn.Module:
+        """The plain body of this width without its numbers, on torch's meta device: for counting."""
+        return self.plain({}).to("meta")
+
 
 def _is_depthwise(layer: nn.Module) -> bool:
     groups = getattr(layer, "groups", 1)

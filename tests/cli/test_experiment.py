@@ -76,7 +76,7 @@ def test_help_of_a_study_names_its_options(here):
 def test_list_strategies_names_all_of_them(here):
     code, output, _ = here("list", "strategies")
     assert code == 0
-    assert len(strategies.names()) == 13
+    assert len(strategies.names()) == 14
     assert {line.split()[1] for line in output.splitlines() if len(line.split()) > 1} >= set(strategies.names())
 
 

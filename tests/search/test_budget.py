@@ -93,7 +93,7 @@ def test_a_search_under_limits_resumes_exactly(strategy, tmp_path):
     made = partial(search, strategy, limit={"parameters": 250}, penalty={"parameters": 1e-4})
     whole, first, second = made(), made(), made()
     for one in (whole, first, second):
-        one.set_length(20)
+        one.progress.set_length(20)
     steps = list(zip(task().training, task().validation, strict=True)) * 10
     losses = [[partial(_swapped, batch) for batch in pair] for pair in steps]
     for training, validation in losses:

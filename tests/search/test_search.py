@@ -676,7 +676,7 @@ def test_any_seed_that_torch_takes_will_do():
     [
         (
             {"strategy": "advantge"},
-            r"no strategy 'advantge' \(did you mean 'advantage'\?\)\. Choose one of contrast, advantage,",
+            r"no strategy 'advantge' \(did you mean 'advantage'\?\)\. Choose one of contrast, exact_contrast,",
         ),
         ({"schedule": "alternating"}, "schedule must be 'alternate' or 'joint', got 'alternating'"),
         ({"steps": 5, "warmup": 5}, "warmup must leave steps for theta: it is 5 of 5"),

@@ -9,6 +9,7 @@ from advnas.architecture import Architecture
 from advnas.choice import Choice
 from advnas.costs.cost import ALWAYS, Condition
 from advnas.space import SearchSpace
+from advnas.width import Sliced
 
 
 def modules_of(space: SearchSpace) -> Iterator[tuple[nn.Module, Condition]]:
@@ -26,8 +27,8 @@ def modules_of(space: SearchSpace) -> Iterator[tuple[nn.Module, Condition]]:
             return
         for operation, candidate in zip(module.operations, module.candidates, strict=True):
             inner = condition | {(names[module], operation)}
-            if possible(inner):
-                yield from visit(candidate, inner)
+            if possible(inner):  # widths share weights, of which each uses a part
+                yield from visit(candidate.outline() if isinstance(candidate, Sliced) else candidate, inner)
 
     yield from visit(space.model, ALWAYS)
 

@@ -67,6 +67,7 @@ STRATEGIES = (
     "advantage",
     "exact_advantage",
     "contrast",
+    "exact_contrast",
     "random",
     "ranked_random",
 )

@@ -113,15 +113,12 @@ class Parent:
 
         A drawn zero operation may cut all others off from the loss; that is no mistake.
         """
-        if gradient is not None or not draw.weights.requires_grad:
-            return
-        reached = trace.reached.to(draw.active.device)[:, None] & draw.active
-        if reached.any() and not (reached & self.space.zeros.to(reached.device)).any():
+        if gradient is None and draw.weights.requires_grad and not trace.may_lack_graph:
             raise ValueError(
                 "The loss has no gradient at the operations that were drawn, which this strategy learns from. "
-                "Compute it from the model's output without detach() or no_grad(). What an architecture costs "
-                "does not belong into the loss: write Search(..., limit={'parameters': 100_000}) or penalty={...} "
-                "with costs of advnas.costs."
+                "Compute it from the model's output without detach(), no_grad() or inference_mode(). What an "
+                "architecture costs does not belong into the loss: write Search(..., limit={'parameters': 100_000}) "
+                "or penalty={...} with costs of advnas.costs."
             )
 
     @contextmanager
@@ -184,7 +181,7 @@ def gradients(
 def loss_and_slope(parent: Parent, loss_of: LossOf, draw: Draw, trace: Trace) -> tuple[Tensor, Tensor | None]:
     """Compute the loss of the draw that is running, and its d loss / d weights, part by part."""
     total, slope = None, None
-    for loss, follows in parent.passes(loss_of, trace if draw.weights.requires_grad else None):
+    for loss, follows in parent.passes(loss_of):  # `check_slope` tells where nothing can be learnt from it
         part = gradients(loss, [draw.weights], scale=parent.precision.scale, again=follows)[0]
         if part is not None:
             slope = part if slope is None else slope + part

@@ -342,6 +342,7 @@ class Search:
     def settings(self) -> dict[str, Any]:
         """Return what must be the same where a search goes on."""
         precision = self.parent.precision.name
+        unusual = {"precision": precision != "float32" and precision, "limits": self.policy.budget.settings()}
         return {
             "strategy": repr(self.strategy),
             "schedule": self.schedule,
@@ -350,9 +351,8 @@ class Search:
             "draws": self.draws,
             "steps": self.progress.steps,
             "warmup": self.progress.warmup,
-            "limits": self.policy.budget.settings(),
             "decisions": {decision.name: list(decision.operations) for decision in self.space.decisions},
-        } | ({"precision": precision} if precision != "float32" else {})
+        } | {name: value for name, value in unusual.items() if value}
 
     def state(self, folder: Path | None = None) -> dict[str, Any]:
         """Return everything that decides how the search goes on, in two parts; see `records.save_state`.
