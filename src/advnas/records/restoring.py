@@ -32,9 +32,9 @@ def check_settings(now: State, before: State) -> None:
     """Raise ValueError where settings differ from those of a saved state."""
     check_form(before, [{}], "settings")
     changed = [
-        f"{key} is {now[key]} now and was {before.get(key)}"
-        for key in now
-        if repr(now[key]) != repr(before.get(key))
+        f"{key} is {now.get(key)} now and was {before.get(key)}"
+        for key in {**before, **now}
+        if repr(now.get(key)) != repr(before.get(key))
     ]
     if changed:
         raise ValueError(f"other settings: {'; '.join(changed)}")

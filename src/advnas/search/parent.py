@@ -117,8 +117,8 @@ class Parent:
             raise ValueError(
                 "The loss has no gradient at the operations that were drawn, which this strategy learns from. "
                 "Compute it from the model's output without detach(), no_grad() or inference_mode(). What an "
-                "architecture costs does not belong into the loss: write Search(..., limit={'parameters': 100_000}) "
-                "or penalty={...} with costs of advnas.costs."
+                "architecture costs does not belong into the loss: write Search(..., limit={'parameters': "
+                "100_000}) or penalty={...} with costs of advnas.costs."
             )
 
     @contextmanager
