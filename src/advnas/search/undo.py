@@ -1,12 +1,13 @@
 """Undo: put back what an optimiser has moved."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils._foreach_utils import _group_tensors_by_device_and_dtype
 
 _flatten = torch._C._nn.flatten_dense_tensors
 _unflatten = torch._C._nn.unflatten_dense_tensors
@@ -50,7 +51,7 @@ def _put_back(
 class _Values:
     """The numbers of some tensors at a moment, in one piece of memory per type: many small copies take long."""
 
-    def __init__(self, tensors: Iterable[Tensor]) -> None:
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
         with torch.no_grad():
             self._before = [(some, _flatten(some)) for some in _by_type(tensors)]
 
@@ -65,11 +66,14 @@ class _Values:
 def are_finite(parameters: Sequence[nn.Parameter]) -> bool:
     """Whether all numbers are finite. One pass over all of them, by what looks for infinite gradients otherwise."""
     with torch.no_grad():
-        real = [torch.view_as_real(one) if one.is_complex() else one for one in parameters]
-        return not any(_find_infinite(some) for some in _by_type(one for one in real if one.is_floating_point()))
+        return not any(map(_find_infinite, _by_type(parameters)))
 
 
 def _find_infinite(tensors: list[Tensor]) -> bool:
+    if tensors[0].is_complex():
+        tensors = [torch.view_as_real(one) for one in tensors]
+    elif not tensors[0].is_floating_point():
+        return False
     found, factor = (
         torch.full((1,), number, dtype=torch.float32, device=tensors[0].device) for number in (0.0, 1.0)
     )
@@ -77,8 +81,9 @@ def _find_infinite(tensors: list[Tensor]) -> bool:
     return bool(found.item())
 
 
-def _by_type(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
-    alike: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
-    for tensor in tensors:
-        alike.setdefault((tensor.dtype, tensor.device), []).append(tensor)
-    return list(alike.values())
+def _by_type(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
+    """Sort tensors by device and dtype; as torch's optimisers do it, in one call."""
+    if not tensors:
+        return []
+    groups = _group_tensors_by_device_and_dtype([[*tensors]])
+    return [[one for one in some if one is not None] for (some,), _ in groups.values()]
