@@ -5,8 +5,11 @@ import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
 
 import pytest
+import torch
 
-from advnas.reports.page import summary, write_report
+from advnas import Choice, Search, Task
+from advnas.reports.contents import Measure
+from advnas.reports.page import lead, summary, write_report
 from advnas.reports.study import read_study
 from advnas.search import CreditCheck, Swap
 
@@ -125,8 +128,30 @@ def test_the_summary_tells_the_best_mean(study_folder, accuracies):
     text = sentences(study_folder, accuracies)
     number = r"\d+\.\d\d"
     assert re.fullmatch(
-        rf"\w+ has the best mean test accuracy: ({number} over 1 seed|{number} ± {number} over 2 seeds)\.", text
+        rf"\w+ has the best mean test accuracy: ({number} over 1 seed|{number} ± {number} over 2 seeds)\. "
+        r"Whether it is ahead of \w+ is open: that takes 6 seeds\.",
+        text,
     )
+
+
+def judged_by(values):
+    """One measure, one value per seed."""
+    return {
+        name: {seed: (Measure("accuracy", value, more_is_better=True),) for seed, value in enumerate(own)}
+        for name, own in values.items()
+    }
+
+
+def test_the_headline_calls_a_tie_a_tie():
+    close = judged_by(
+        {"contrast": [90.1, 92.3, 91.0, 90.7, 93.0, 91.2], "random": [90.3, 92.1, 90.8, 90.9, 92.8, 91.3]}
+    )
+    assert "a tie with random: the difference is not significant" in lead(close)
+    clear = judged_by(
+        {"contrast": [93.1, 93.3, 93.0, 93.7, 93.2, 93.4], "random": [90.3, 91.1, 90.8, 90.9, 90.1, 91.3]}
+    )
+    assert "significantly ahead of random" in lead(clear)
+    assert lead(judged_by({"contrast": [93.1, 93.3]})) == ""
 
 
 def test_the_summary_says_when_random_is_the_best(write_study, accuracies, tmp_path):
@@ -220,6 +245,7 @@ def test_the_summary_of_perplexities_prefers_the_lower(write_study, tmp_path):
     assert re.fullmatch(
         r"advantage has the best mean validation perplexity \(lower is better\): "
         rf"{means['advantage']:.2f} ± \d\.\d\d over 2 seeds\. "
+        r"Whether it is ahead of \w+ is open: that takes 6 seeds\. "
         r"advantage has the best mean test perplexity \(lower is better\): .* over 2 seeds\.",
         text,
     )
@@ -271,3 +297,21 @@ def test_measured_swaps_have_a_table_of_their_own(write_study, tmp_path):
         "contrast": ["1", "8", "1.00", "0 of 1", "agree"],
         "advantage": ["1", "8", "-1.00", "1 of 1", "contradict"],
     }
+
+
+def test_the_page_of_one_search_begins_with_its_answer_and_how_to_use_it(tmp_path):
+    network = torch.nn.Sequential(Choice({"a": torch.nn.Linear(2, 2), "b": torch.nn.Identity()}, name="layer"))
+    batches = [torch.ones(4, 2)] * 3
+    search = Search(network)
+    answer = search.run(
+        Task(batches, batches, lambda model, x: model(x).square().mean()), epochs=3, folder=tmp_path, progress=False
+    )
+    text = write_report(tmp_path, None)[0].read_text()
+    assert text.index("<h2>The answer</h2>") < text.index("<h2>Verdict</h2>")
+    assert f"<dt>layer</dt> <dd>{answer['layer']}</dd>" in text
+    assert f"advnas export {tmp_path} --entry MODULE:FUNCTION" in text
+    assert "Adam(lr=30 / steps of theta" in text
+
+
+def test_a_study_of_strategies_has_no_single_answer(page):
+    assert "<h2>The answer</h2>" not in page

@@ -148,6 +148,7 @@ class Asked:
     answer: Answer = "argmax"
     learns: bool | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+    optimizers: Mapping[str, Any] = field(default_factory=dict)
     length: Mapping[str, int] = field(default_factory=dict)
 
 

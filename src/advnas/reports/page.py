@@ -1,7 +1,7 @@
 """The report of a study: one HTML page that needs nothing beside it, and its parts as files."""
 
 import base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,9 +14,9 @@ from advnas.reports.budget import draw_budget, spent_rows
 from advnas.reports.contents import Measure
 from advnas.reports.credit import HEADER as CREDIT_HEADER
 from advnas.reports.credit import credit_rows
-from advnas.reports.judging import judge
-from advnas.reports.pairs import ENOUGH, all_pairings
-from advnas.reports.study import Accuracies, RunRecords, StudyRecords, read_study
+from advnas.reports.judging import Judged, best_run, judge
+from advnas.reports.pairs import ENOUGH, all_pairings, badness, compare
+from advnas.reports.study import PLAIN_RUN, Accuracies, RunRecords, StudyRecords, read_study
 from advnas.reports.tables import (
     PAIRS_HEADER,
     StudyTable,
@@ -69,6 +69,7 @@ def write_report(folder: Path, table: Accuracies | None) -> list[Path]:
     pictures = {"curves": curves, "decisions": decisions, "cells": found}
     words = {
         "summary": summary(study, table),
+        "product": product(study, folder),
         "remarks": against_baselines(study, table),
         "conduct": conduct(study),
         "notes": published.NOTES.get(study.name, {}),
@@ -84,6 +85,28 @@ def write_report(folder: Path, table: Accuracies | None) -> list[Path]:
     }
     write_atomically(page, _render(study, words, numbers, pictures))
     return [page, *written, *curve_files, *decision_files, *cell_files]
+
+
+class Product(NamedTuple):
+    """What a search was for: its answer, of which run, and the commands that make use of it."""
+
+    run: RunRecords
+    operations: Mapping[str, str]
+    commands: tuple[str, ...]
+
+
+def product(study: StudyRecords, folder: Path) -> Product | None:
+    """The answer that `advnas export` takes; None where a study compares strategies, or nothing is found yet."""
+    if study.name not in (PLAIN_RUN, "search") or not any(run.finished for run in study.runs):
+        return None
+    plain = study.name == PLAIN_RUN
+    if not plain and not any(run.evaluation for run in study.runs):
+        return None
+    run = study.runs[0] if plain else best_run(study, (*study.learning, *study.baselines)[0])
+    operations = run.answer(run.latest)
+    where = f"{folder}{' --entry MODULE:FUNCTION' if plain else ''}"
+    commands = (f"advnas export {where}", f"advnas retrain {where}")
+    return None if operations is None else Product(run, operations, commands)
 
 
 def answers_in_words(study: StudyRecords) -> str:
@@ -103,12 +126,30 @@ def summary(study: StudyRecords, table: Accuracies | None) -> list[str]:
     judged = judge(study, table)
     if not judged:
         finished = any(run.finished for run in study.runs)
+        if study.name == PLAIN_RUN and finished:
+            return [
+                f"{study.strategies[0]} has searched once. Whether its answer beats chance was not tested here."
+            ]
         return [f"No {'answer was judged' if finished else 'run is finished'} yet, so there is nothing to compare."]
     measures = next(iter(next(iter(judged.values())).values()))
-    return [
+    leaders = [
         _leader({name: [worth[place].value for worth in own.values()] for name, own in judged.items()}, measure)
         for place, measure in enumerate(measures)
     ]
+    return [leaders[0] + lead(judged), *leaders[1:]]
+
+
+def lead(judged: Judged) -> str:
+    """Whether the first by the first measure is ahead of the second by more than chance gives."""
+    ranked = sorted(judged, key=lambda name: badness(judged[name]))
+    pairing = compare(judged, ranked[0], ranked[1]) if ranked[1:] else None
+    if pairing is None:
+        return ""
+    if pairing.difference.significant:
+        return f" It is significantly ahead of {ranked[1]}."
+    if not pairing.difference.enough:
+        return f" Whether it is ahead of {ranked[1]} is open: that takes {ENOUGH} seeds."
+    return f" It is a tie with {ranked[1]}: the difference is not significant."
 
 
 def _leader(values: dict[str, list[float]], measure: Measure) -> str:

@@ -92,7 +92,7 @@ def all_pairings(study: StudyRecords, judged: Judged) -> list[Pairing]:
 def _opponents(study: StudyRecords, judged: Judged) -> Iterator[tuple[str, str]]:
     baselines = [name for name in study.baselines if name in judged]
     learning = [name for name in study.learning if name in judged]
-    ranked = sorted(learning, key=lambda name: _badness(judged[name]))
+    ranked = sorted(learning, key=lambda name: badness(judged[name]))
     for name in learning:
         yield from ((name, other) for other in baselines)
         yield from ((name, other) for other in [other for other in ranked if other != name][:1])
@@ -100,6 +100,6 @@ def _opponents(study: StudyRecords, judged: Judged) -> Iterator[tuple[str, str]]
         yield from ((name, other) for other in baselines[:place])
 
 
-def _badness(runs: Mapping[int, tuple[Measure, ...]]) -> float:
-    """The mean of the first measure, turned around where more is better."""
+def badness(runs: Mapping[int, tuple[Measure, ...]]) -> float:
+    """Average the first measure over the seeds, turned around where more is better."""
     return statistics.fmean(worth[0].value * (-1 if worth[0].more_is_better else 1) for worth in runs.values())

@@ -205,7 +205,8 @@ def _read_one_run(folder: Path) -> StudyRecords:
         )
     settings = {key: value for key, value in asked.settings.items() if not isinstance(value, dict)}
     title = folder.resolve().name
-    return StudyRecords(PLAIN_RUN, title, None, dict(_flat({**settings, "length": asked.length})), (run,), ())
+    told = dict(_flat({**settings, **asked.optimizers, "length": asked.length}))
+    return StudyRecords(PLAIN_RUN, title, None, told, (run,), ())
 
 
 def _table_of(asked: Mapping[str, Any], runs: Sequence[RunRecords]) -> str | None:
