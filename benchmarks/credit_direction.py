@@ -254,14 +254,21 @@ def pooled(runs: Sequence[Run], strategy: str, figure: str) -> dict[str, float] 
 
 
 def cosine_table(runs: Sequence[Run], figure: str) -> dict[str, Any]:
-    rows = [{name: pooled(own, name, figure) for name in STRATEGIES} for own in groups(runs).values()]
-    return laid_out(f"Cosine with the true gradient: {figure}", runs, rows, dict.fromkeys(STRATEGIES, "+.2f"))
+    names = measured(runs)
+    rows = [{name: pooled(own, name, figure) for name in names} for own in groups(runs).values()]
+    return laid_out(f"Cosine with the true gradient: {figure}", runs, rows, dict.fromkeys(names, "+.2f"))
 
 
 def answers_table(runs: Sequence[Run]) -> dict[str, Any]:
-    rows = [{name: better_than(own, name) for name in STRATEGIES} for own in groups(runs).values()]
+    names = measured(runs)
+    rows = [{name: better_than(own, name) for name in names} for own in groups(runs).values()]
     title = "Architectures worse than the argmax of the mean estimate [%]"
-    return laid_out(title, runs, rows, dict.fromkeys(STRATEGIES, ".0f"))
+    return laid_out(title, runs, rows, dict.fromkeys(names, ".0f"))
+
+
+def measured(runs: Sequence[Run]) -> list[str]:
+    """The strategies that any of the runs has; some came later than others."""
+    return [name for name in STRATEGIES if any(name in run["strategies"] for run in runs)]
 
 
 def better_than(runs: Sequence[Run], strategy: str) -> float | None:
