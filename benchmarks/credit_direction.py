@@ -352,7 +352,7 @@ def draw_panel(axes: "Axes", runs: Sequence[Run], names: Sequence[str], kind: st
     axes.axhline(0, color="#333333", lw=0.8)
     axes.set_xlim(-0.6, len(names) - 0.4)
     axes.set_xticks(
-        range(len(names)), [name.replace("nasbench", "NAS-Bench-").replace("_", "") for name in names], fontsize=8
+        range(len(names)), [name.replace("nasbench", "NAS-\nBench-").replace("_", "") for name in names], fontsize=8
     )
     axes.grid(axis="y", alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
