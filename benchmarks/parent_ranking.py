@@ -369,6 +369,9 @@ def draw(runs: Sequence[Run], path: Path) -> None:
 
 def draw_lines(axes: "Axes", runs: Sequence[Run], figure: str) -> None:
     """One line per seed."""
+    from matplotlib.ticker import NullLocator
+
+    steps: list[int] = []
     for run in runs:
         first = run["seed"] == min(other["seed"] for other in runs)
         steps, values = [age["steps"] for age in run["ages"]], [age[figure] for age in run["ages"]]
@@ -382,6 +385,8 @@ def draw_lines(axes: "Axes", runs: Sequence[Run], figure: str) -> None:
             label=run["draws"] if first else None,
         )
     axes.set_xscale("log")
+    axes.set_xticks(steps, [f"{step:,}" for step in steps])
+    axes.xaxis.set_minor_locator(NullLocator())
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
 
