@@ -46,7 +46,7 @@ from advnas.answers.refinement import refine_by
 from advnas.answers.shared_loss import SharedLoss
 from advnas.answers.uniform import Halving, rank_uniform
 from advnas.distribution import Distribution
-from advnas.paper import macro
+from advnas.paper import image_search, macro
 from advnas.randomness import generator
 from advnas.records.checkpoints import load_state
 from advnas.records.files import parse_json, write_atomically
@@ -237,27 +237,9 @@ def measure(study: macro.Macro, variant: str, seed: int, folder: Path) -> Run:
 
 
 def begin(study: macro.Macro, strategy: Strategy, seed: int) -> tuple[Search, Minibatches]:
-    """A search with any strategy and the settings of the study; theta's steps anneal over those it will take."""
-    like = study.make_search("random", seed)
-    search = Search(
-        like.model,
-        strategy,
-        steps=study.length.turns,
-        warmup=study.length.warmup_turns,
-        weight_optimizer=partial(
-            torch.optim.SGD,
-            lr=study.settings.weight_rate,
-            momentum=study.settings.momentum,
-            nesterov=True,
-            weight_decay=study.settings.weight_decay,
-        ),
-        architecture_optimizer=partial(
-            torch.optim.Adam, lr=study.settings.theta_rate, betas=study.settings.theta_betas, fused=True
-        ),
-        weight_clip=study.settings.clip,
-        architecture_clip=study.settings.clip,
-        seed=seed,
-    )
+    """Begin a search with any strategy and the settings of the study."""
+    network = study.make_search("random", seed).model
+    search = image_search.make_search(network, strategy, seed, study.settings)
     return search, study.make_data(seed)
 
 

@@ -82,7 +82,7 @@ class Cifar10:
         settings = self.settings
         with seeded(seed_of(seed)):
             network = ConvolutionCellNetwork(channels=settings.channels, cells=settings.cells, zero=settings.zero)
-        return image_search.make_search(network, strategy, seed, settings)
+        return image_search.make_search(network, settings.strategy(strategy), seed, settings)
 
     def make_data(self, seed: int) -> TwoStreams:
         """Both halves, in an order and with an augmentation of the seed's own."""

@@ -11,6 +11,7 @@ from advnas import strategies
 from advnas.arguments import check_count
 from advnas.randomness import seed_of
 from advnas.search import Length, LossOf, Search, TwoStreams
+from advnas.strategies import Strategy
 from advnas.tasks import cifar10
 from advnas.tasks.image_stream import Images, ImageStream
 from advnas.tasks.images import cross_entropy
@@ -54,6 +55,10 @@ class ImageSearchSettings:
         """How long a search is; the last, partial minibatch of an epoch is left out."""
         return Length(self.images // self.batch, self.epochs, self.warmup, self.records)
 
+    def strategy(self, name: str) -> Strategy:
+        """Build a strategy and tell it what it wants to know about these searches."""
+        return strategies.for_task(name, examples=self.batch, controller_rate=self.controller_rate)
+
     def procedure(self) -> dict[str, str]:
         """What the settings do not say, in words."""
         return {
@@ -64,12 +69,12 @@ class ImageSearchSettings:
         }
 
 
-def make_search(network: nn.Module, strategy: str, seed: int, settings: ImageSearchSettings) -> Search:
+def make_search(network: nn.Module, strategy: Strategy, seed: int, settings: ImageSearchSettings) -> Search:
     """A search of a network by a strategy, in channels_last."""
     length = settings.length
     return Search(
         network.to(memory_format=torch.channels_last),  # type: ignore[call-overload]
-        strategies.for_task(strategy, examples=settings.batch, controller_rate=settings.controller_rate),
+        strategy,
         steps=length.turns,
         warmup=length.warmup_turns,
         weight_optimizer=partial(

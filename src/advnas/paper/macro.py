@@ -111,7 +111,7 @@ class Macro:
         settings = self.settings
         with seeded(seed_of(seed)):
             network = LayerChainNetwork(width=settings.width, head=settings.head)
-        return image_search.make_search(network, strategy, seed, settings)
+        return image_search.make_search(network, settings.strategy(strategy), seed, settings)
 
     def make_data(self, seed: int) -> TwoStreams:
         """Both halves, in an order and with an augmentation of the seed's own."""
