@@ -101,14 +101,14 @@ class Asng(Strategy):
         G = mean of u_k (a_k - mu)                          natural gradient
         mu <- mu + delta G / |G|_F                          |G|_F^2 = sum G^2 / mu
         beta = delta / sqrt(n),  s <- (1 - beta) s + sqrt(beta (2 - beta)) G / sqrt(mu) / |G|_F
-        gamma <- (1 - beta)^2 gamma + beta (2 - beta),  delta <- delta exp(beta (gamma - |s|^2 / alpha))
+        gamma <- (1 - beta)^2 gamma + beta (2 - beta),  delta <- delta exp(beta (|s|^2 / alpha - gamma))
+        mu_ij >= 1 / (n (K_i - 1))                          n decisions, K_i operations
 
     Akimoto et al.: Adaptive stochastic natural gradient method for one-shot neural architecture search, ICML 2019.
     The optimiser of theta is not used: `project` puts theta where the update of mu leads.
     """
 
     alpha: float = 1.5
-    least: float = 0.01
     independent_draws: ClassVar[bool] = False
 
     def init(self, logits: Tensor, zeros: Tensor, generator: torch.Generator) -> State:
@@ -135,12 +135,12 @@ class Asng(Strategy):
         norm = (natural / root).norm()
         if norm == 0:
             return None, state
-        free = logits.isfinite().sum() - len(logits)
-        delta, beta = state["delta"], (state["delta"] / free.sqrt()).clamp_max(1.0)
+        delta, free = state["delta"], logits.isfinite().sum() - len(logits)
+        beta = (delta / free.sqrt()).clamp_max(1.0)
         s = (1 - beta) * state["s"] + (beta * (2 - beta)).sqrt() * natural / root / norm
         gamma = (1 - beta) ** 2 * state["gamma"] + beta * (2 - beta)
-        grown = delta * torch.exp(beta * (gamma - s.square().sum() / self.alpha))
-        moved = (mu + delta * natural / norm).clamp_min(self.least) * logits.isfinite()
+        grown = delta * torch.exp(beta * (s.square().sum() / self.alpha - gamma))
+        moved = (mu + delta * natural / norm).maximum(least_probability(logits)) * logits.isfinite()
         following = {"delta": grown, "gamma": gamma, "s": s, "mu": moved / moved.sum(-1, keepdim=True)}
         return natural, following
 
@@ -151,6 +151,11 @@ class Asng(Strategy):
     def architecture_passes(self, sizes: Sequence[int]) -> float:
         """Two forward passes."""
         return 2.0
+
+
+def least_probability(logits: Tensor) -> Tensor:
+    """Return what ASNG keeps for every operation: 1 / (n (K_i - 1)), [decisions, 1]."""
+    return 1 / (len(logits) * (logits.isfinite().sum(-1, keepdim=True) - 1))
 
 
 VARIANTS: dict[str, Callable[[], Strategy]] = {
