@@ -6,7 +6,8 @@ architectures reach when they are trained alone:
 
     nasbench201      the network of `advnas experiment cifar10 --preset laptop`; truth: the benchmark's table
     nasbench_macro   that of `advnas experiment macro --preset laptop`; truth: the benchmark's table
-    recurrent        that of `advnas experiment ptb --preset laptop`; truth: 12 cells, retrained as in that study
+    recurrent4       that of `advnas experiment ptb --preset laptop`; truth: 12 cells, retrained as in that study
+    recurrent16      the same, trained for 16 epochs instead of 4
 
     uniform          every weight step draws every operation with the same probability
     fair             every operation of a decision is drawn once before one is drawn again (FairNAS)
@@ -258,7 +259,7 @@ def recurrent_parent(folder: Path, epochs: int, ages: Sequence[int]) -> Parent:
             batch=study.settings.batch,
             length=study.settings.length,
         )
-        texts = {"training text": data, "held-out text": ptb.PtbText(held_out)}
+        texts = {"training text": data, "held-out text": ptb.PtbText(held_out, held_out)}
         return {name: validation(text)["validation"] for name, text in texts.items()}
 
     return Parent("recurrent cell, Penn Treebank", study, ages, 12, truth, judges)

@@ -48,6 +48,7 @@ def test_the_answer_is_taken_as_in_the_paper(experiment):
         "proxyless": "argmax",
         "gdas": "process best",
         "advantage": "argmax",
+        "contrast": "argmax",
         "random": "process best",
         "ranked_random": "ranked",
     }
@@ -81,6 +82,31 @@ def test_every_epoch_starts_with_an_empty_state(experiment):
     text.carried = dict.fromkeys(("weights", "theta"), torch.full((16, 16), torch.nan))
     search.progress.weight_steps = search.progress.architecture_steps = experiment.length.per_epoch
     assert all(step.loss == step.loss for step in search.turn(*text.losses(search)))
+
+
+def test_theta_can_read_the_text_that_follows_that_of_the_weights(experiment):
+    apart = replace(experiment, settings=replace(experiment.settings, theta_tokens=1_000))
+    text, corpus = apart.make_data(0), penn_treebank.read(apart.data_folder)
+    assert text.segments.at(0)[0][0, 0] == corpus.train[0]
+    assert text.theta_segments.at(0)[0][0, 0] == corpus.train[apart.settings.tokens]
+    assert len(text.theta_segments) < len(text.segments)
+    assert "reads 1,000 tokens that the weights do not" in apart.procedure()["in turn"]
+    together = experiment.make_data(0)
+    assert together.theta_segments is together.segments
+
+
+def test_a_text_that_is_too_short_for_both_is_refused(experiment):
+    greedy = replace(experiment, settings=replace(experiment.settings, theta_tokens=12_000))
+    with pytest.raises(ValueError, match=r"2,400 more, and theta is to read 12,000\. Give fewer tokens"):
+        greedy.check("advantage", 0)
+
+
+def test_theta_is_fixed_while_the_weights_warm_up(experiment):
+    warm = replace(experiment, settings=replace(experiment.settings, warmup=1))
+    search, text = warm.begin("advantage", 0)
+    assert warm.length.warmup_turns == warm.length.per_epoch
+    search.turn(*text.losses(search))
+    assert (search.weight_steps, search.architecture_steps) == (1, 0)
 
 
 class Crash(Exception):
@@ -141,6 +167,9 @@ def test_strategies_are_told_what_they_must_know_of_the_task(experiment):
     [
         ({"hidden": 0}, "hidden must be a positive integer, got 0"),
         ({"tokens": 100}, "tokens must be an integer of at least 9216, got 100"),
+        ({"theta_tokens": 100}, "theta_tokens must be an integer of at least 9216, got 100"),
+        ({"theta_tokens": 10_000}, "whole training text, none is left for theta. Give tokens too"),
+        ({"epochs": 4, "warmup": 4}, "warmup must leave epochs for theta: it is 4 of 4"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(options, message):

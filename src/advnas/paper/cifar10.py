@@ -41,7 +41,17 @@ _LAPTOP = Cifar10Settings(
 _QUICK = replace(_LAPTOP, channels=4, images=256, epochs=4, warmup=2)
 PRESETS = {"quick": _QUICK, "laptop": _LAPTOP, "paper": Cifar10Settings()}
 SEEDS = {"quick": 1, "laptop": 3, "paper": 3}
-STRATEGIES = ("reinforce", "enas", "parsec", "proxyless", "gdas", "advantage", "random", "ranked_random")
+STRATEGIES = (
+    "reinforce",
+    "enas",
+    "parsec",
+    "proxyless",
+    "gdas",
+    "advantage",
+    "contrast",
+    "random",
+    "ranked_random",
+)
 
 
 @dataclass(frozen=True)

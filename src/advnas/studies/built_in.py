@@ -18,7 +18,7 @@ from advnas.tasks import TASKS
 MAKE_SEARCH = f"{__name__}:make_search"
 OPTIMIZERS: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": partial(torch.optim.SGD, momentum=0.9, nesterov=True, weight_decay=5e-4),
-    "adamw": torch.optim.AdamW,
+    "adamw": partial(torch.optim.AdamW, fused=True),
 }
 """Of the weights; they are called with a learning rate too."""
 _CONTROLLER = 10  # how many times smaller than theta's the learning rate of a strategy's own controller is
