@@ -308,6 +308,11 @@ def test_a_stopped_search_ends_as_if_it_had_not_been(tmp_path):
         (["--jobs", "0"], "--jobs must be a positive integer, got 0"),
         (["--device", "abacus"], "device 'abacus' cannot be used here"),
         (["--precision", "int8"], "precision must be one of float32"),
+        (
+            ["--answer", "refine"],
+            "--answer must be one of argmax, process_best, ranked, refined, got 'refine' (did",
+        ),
+        (["--task", "penn_treebank", "--answer", "refined"], "knows no --answer"),
         (["my_searches:make_search", "--task", "digits"], "brings its own task"),
         (["my_searches"], "module:function"),
         (["my_searchs:make_search"], "no module 'my_searchs'"),
@@ -339,6 +344,17 @@ def test_the_users_function_is_called_once_to_check_once_per_run_and_twice_per_r
     Path("calls.txt").unlink()
     assert here("search", "my_searches:make_noted_search", "--resume", "--folder", "found")[0] == 0
     assert Path("calls.txt").read_text().splitlines() == check
+
+
+def test_the_answer_can_be_refined_by_the_shared_weights(at_home, here):
+    command = ["search", "my_searches:make_search", "--epochs", 3, "--warmup", 1, "--jobs", 1, "--seeds", 1]
+    code, _, _ = here(*command, "--answer", "refined", "--folder", "found")
+    assert code == 0
+    result = json.loads(Path("found/runs/contrast-0/result.json").read_text())
+    assert result["evaluation"]["by"] == "refined"
+    assert result["evaluation"]["architecture"] == result["refined"]["architecture"]
+    page = Path("found/report/index.html").read_text()
+    assert "argmax refined by the shared weights" in page
 
 
 # The folder of a search in Python

@@ -52,7 +52,10 @@ def test_the_answer_is_taken_as_in_the_paper(experiment):
         "random": "process best",
         "ranked_random": "ranked",
     }
-    assert found.taken("ranked") == ("ranked", found.ranked)
+    assert [found.taken(by) for by in ("ranked", "refined")] == [
+        ("ranked", found.staged),
+        ("refined", found.staged),
+    ]
     assert replace(found, process_best=None).taken("process_best") == ("argmax", found.argmax)
 
 

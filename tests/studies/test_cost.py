@@ -1,17 +1,21 @@
 import importlib.util
 import json
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
 from advnas import Search
+from advnas.answers.shared_loss import SharedLoss
 from advnas.answers.uniform import Halving
+from advnas.records.checkpoints import load_state
 from advnas.records.signals import StopSignals
 from advnas.search import SearchStopped
 from advnas.spaces.nasbench201 import ConvolutionCellNetwork
 from advnas.studies.cost import passes_per_turn
 from advnas.studies.execute import execute, plan
-from advnas.studies.run import read_results, run_search, run_warmup
+from advnas.studies.run import read_results, run_search, run_warmup, warmup_file
 
 SEED = 3
 
@@ -92,3 +96,69 @@ def test_a_run_that_is_stopped_while_it_ranks_ends_with_the_same_answer(study, f
     for name in ("records.jsonl", "ranking.jsonl"):
         own, whole = (root / f"runs/ranked_random-{SEED}/{name}" for root in (tmp_path, folder))
         assert own.read_bytes() == whole.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def refining(study):
+    return replace(study, settings=replace(study.settings, answer="refined"))
+
+
+@pytest.fixture(scope="module")
+def refined_folder(refining, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("refined")
+    execute(refining, plan(refining, ["contrast", "random", "ranked_random"], [SEED]), folder)
+    return folder
+
+
+def test_a_refined_answer_is_told_with_its_cost(refining, refined_folder):
+    found = result(refined_folder, "contrast")
+    refined, decisions = found["refined"], 6
+    assert refined["minibatches"] == 4
+    assert refined["passes"] == 4 * refined["architectures"] >= 4 * (1 + decisions * 3)
+    assert found["passes"] == pytest.approx(8 * 3.4 + refined["passes"])
+    search, _ = refining.begin("contrast", SEED)
+    assert search.space.one_hot(refined["architecture"]).shape == (decisions, 4)
+
+
+def test_baselines_answer_as_they_say_and_are_given_what_refining_may_cost(refined_folder):
+    assert "refined" not in result(refined_folder, "random")
+    most = 4 * (1 + 2 * 6 * 3)
+    assert result(refined_folder, "ranked_random")["ranked"]["passes"] >= 8 * 3.4 + most
+
+
+def test_no_neighbour_of_a_refined_answer_has_a_lower_loss(refining, refined_folder):
+    """By the weights at the end of the same search, on the minibatches that the run was given."""
+    search, data = refining.begin("contrast", SEED)
+    warm = load_state(warmup_file(refined_folder, SEED))
+    search.load_weights(warm["weights"])
+    data.restore(warm["data"])
+    while search.weight_steps < refining.length.turns:
+        search.turn(*data.losses(search))
+    judged = SharedLoss(search, list(islice(data.validation_pass(4)[1], 4)), lambda model, loss_of: loss_of(model))
+    refined = result(refined_folder, "contrast")["refined"]
+    assert judged.mean(refined["architecture"]) == refined["loss"]
+    neighbours = [
+        {**refined["architecture"], decision.name: operation}
+        for decision in search.space.decisions
+        for operation in decision.operations
+    ]
+    assert min(map(judged.mean, neighbours)) == refined["loss"]
+
+
+def test_a_run_that_is_stopped_while_it_refines_ends_with_the_same_answer(
+    refining, refined_folder, tmp_path, monkeypatch
+):
+    run_warmup(refining, SEED, tmp_path)
+    checks = 0
+
+    def requested(signals):
+        nonlocal checks
+        checks += 1
+        return checks == 20  # 8 turns, then in the third architecture
+
+    with monkeypatch.context() as patched:
+        patched.setattr(StopSignals, "requested", property(requested, lambda signals, value: None), raising=False)
+        with pytest.raises(SearchStopped, match="stopped after 16 turns and saved"):
+            run_search(refining, "contrast", SEED, tmp_path, ["contrast"])
+    run_search(refining, "contrast", SEED, tmp_path, ["contrast"])
+    assert result(tmp_path, "contrast")["refined"] == result(refined_folder, "contrast")["refined"]

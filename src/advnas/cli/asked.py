@@ -1,11 +1,13 @@
 """The study that `advnas search` was asked for."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast, get_args
 
+from advnas.arguments import did_you_mean
 from advnas.cli.commands import Search
 
 if TYPE_CHECKING:
+    from advnas.strategies import Answer
     from advnas.studies.study import Study
 
 TASK, STRATEGY = "python_source", "contrast"  # where nothing else is asked for
@@ -65,8 +67,19 @@ def _own_network(
         processes=asked.processes or 1,
         draws=asked.draws or "shared",  # type: ignore[arg-type]
         limits=read_limits(asked.limit),
+        answer=_checked_answer(asked.answer),
     )
     return OwnNetworkStudy(settings)
+
+
+def _checked_answer(answer: str | None) -> "Answer | None":
+    from advnas.strategies import Answer
+
+    known = get_args(Answer)
+    if answer is not None and answer not in known:
+        meant = did_you_mean(answer, known)
+        raise ValueError(f"--answer must be one of {', '.join(known)}, got {answer!r}{meant}.")
+    return cast("Answer | None", answer)
 
 
 def _with_own_study(asked: Search, options: Mapping[str, Any]) -> "Study":
@@ -76,7 +89,7 @@ def _with_own_study(asked: Search, options: Mapping[str, Any]) -> "Study":
     from advnas.tasks.data_folder import data_folder
 
     task = asked.task or TASK
-    for name in ("warmup", "device", "precision"):
+    for name in ("warmup", "device", "precision", "answer"):
         if getattr(asked, name) is not None:
             raise ValueError(f"The task {task} knows no --{name}. Leave it out.")
     if asked.limit:

@@ -60,6 +60,7 @@ class Theory:
     """Check the paper's theorems and variance formulas by exact enumeration of small spaces."""
 
 
+_Answer = Annotated[Literal["argmax", "process_best", "ranked", "refined"] | None, arg(help_behavior_hint="")]
 _DataFolder = Annotated[Path | None, arg(metavar="F", help_behavior_hint="")]
 
 
@@ -84,6 +85,8 @@ class RunStudy:
     """processes: on this machine, each run in its own. ray: on a Ray cluster that sees folder and data."""
     address: Annotated[str | None, arg(metavar="A", help_behavior_hint="")] = None
     """Of the Ray cluster, such as auto; a new one on this machine if not given."""
+    answer: _Answer = None
+    """Which architecture is the result of strategies that learn; as each says itself if not given."""
     folder: Annotated[Path | None, arg(metavar="F", help_behavior_hint="")] = None
     """Where everything is kept; finished runs are not run again. runs/STUDY-PRESET if not given."""
     data_folder: _DataFolder = None
@@ -208,6 +211,8 @@ class Search:
     """How many of them at the start train weights only; a third if not given, or the task's."""
     retrain_epochs: _Count = None
     """How long the answer is trained from scratch; if not given, as long as theta learns, or the task's."""
+    answer: _Text = None
+    """What the result is: argmax, process_best, ranked or refined; as the strategy says if not given."""
     seed: _Count = None
     """The first seed; 0 if not given."""
     seeds: _Count = None

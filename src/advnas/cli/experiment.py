@@ -32,7 +32,7 @@ def run_study(asked: RunStudy) -> None:
     data = data_folder(asked.data_folder).resolve()
     flags = {flag: True for flag in asked.flags if getattr(asked, flag)}
     comparison: Comparison = STUDIES[asked.name].load()(asked.preset, data, **flags)
-    study, count = comparison.study, comparison.seeds
+    study, count = _with_answer(comparison.study, asked.answer), comparison.seeds
     names = list(dict.fromkeys(asked.strategies)) or list(comparison.strategies)
     for name in names:
         strategies.strategy_type(name)
@@ -53,6 +53,15 @@ def run_study(asked: RunStudy) -> None:
         _show_evaluations(folder, as_json=asked.json)
     else:
         _show_cells(folder, study.table, data, as_json=asked.json)
+
+
+def _with_answer(study: "Study", answer: str | None) -> "Study":
+    """The study with the answer that was asked for."""
+    if answer is None:
+        return study
+    if not hasattr(study.settings, "answer"):
+        raise ValueError(f"The study {study.name} answers as the paper does, got --answer {answer}. Leave it out.")
+    return replace(study, settings=replace(study.settings, answer=answer))  # type: ignore[type-var]
 
 
 def _engine(study: RunStudy) -> "Engine | None":
@@ -95,12 +104,14 @@ def _show_cells(folder: Path, table: str, data: Path, *, as_json: bool) -> None:
         best = result["process_best"] and result["process_best"]["architecture"]
         row = {key: result[key] for key in ("strategy", "seed", "seconds")}
         argmax = None if result["strategy"] in strategies.baselines() else result["argmax"]  # theta never moves
-        ranked = result["ranked"]["architecture"] if "ranked" in result else None
-        for name, cell in (("argmax", argmax), ("process_best", best), ("ranked", ranked)):
+        staged = {name: result.get(name, {}).get("architecture") for name in ("ranked", "refined")}
+        for name, cell in {"argmax": argmax, "process_best": best, **staged}.items():
             row[name] = cell and tables.get(table).to_string(cell)
             row[f"{name}_accuracy"] = known.accuracy(cell) if cell and known else None
         rows.append(row)
-    columns = ("strategy", "seed", "argmax_accuracy", "process_best_accuracy", "ranked_accuracy", "seconds")
+    shown = [f"{name}_accuracy" for name in ("argmax", "process_best", "ranked")]
+    shown += ["refined_accuracy"] if any(row["refined"] for row in rows) else []
+    columns = ("strategy", "seed", *shown, "seconds")
     _print_rows(folder, rows, columns, as_json=as_json)
 
 

@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from advnas import strategies
 from advnas.arguments import check_count
 from advnas.paper import image_search
 from advnas.paper.image_search import ImageSearchSettings
@@ -12,7 +11,7 @@ from advnas.randomness import seed_of, seeded
 from advnas.search import Length, Search, TwoStreams
 from advnas.spaces.nasbench201 import ConvolutionCellNetwork
 from advnas.strategies import Answer
-from advnas.studies.study import Comparison, Taken
+from advnas.studies.study import Comparison, Taken, answer_of
 from advnas.tasks import cifar10
 
 
@@ -84,8 +83,8 @@ class Cifar10:
         return self.make_search(strategy, seed), self.make_data(seed)
 
     def answer_of(self, strategy: str) -> Answer:
-        """As the strategy says."""
-        return strategies.strategy_type(strategy).answer
+        """As the settings ask for, or as the strategy says."""
+        return answer_of(strategy, self.settings.answer)
 
     def make_search(self, strategy: str, seed: int) -> Search:
         """A search of the network, with weights that depend on the seed alone."""

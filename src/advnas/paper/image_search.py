@@ -11,7 +11,7 @@ from advnas import strategies
 from advnas.arguments import check_count
 from advnas.randomness import seed_of
 from advnas.search import Length, LossOf, Search, TwoStreams
-from advnas.strategies import Strategy
+from advnas.strategies import Answer, Strategy
 from advnas.tasks import cifar10
 from advnas.tasks.image_stream import Images, ImageStream
 from advnas.tasks.images import cross_entropy
@@ -26,7 +26,7 @@ class ImageSearchSettings:
     images: how many of each half, for the weights and for theta. warmup: epochs with theta fixed; each epoch after
     it alternates weight and theta steps. clip: largest norm of the gradients of the weights and of theta.
     controller_rate: of ENAS's LSTM, which takes theta's place there. records: how many an epoch, each with a
-    checkpoint.
+    checkpoint. answer: which architecture is the result of strategies that learn; as they say where None.
     """
 
     images: int = 25_000
@@ -42,6 +42,7 @@ class ImageSearchSettings:
     controller_rate: float = 3.5e-4
     clip: float = 1.0
     records: int = 1
+    answer: Answer | None = None
 
     def __post_init__(self) -> None:
         for name in ("images", "batch", "epochs", "records"):

@@ -8,7 +8,7 @@ from advnas.search.swaps import CreditCheck
 from advnas.strategies import Answer
 
 Operations = Mapping[str, str]
-TakenBy = Literal["argmax", "process best", "ranked"]
+TakenBy = Literal["argmax", "process best", "ranked", "refined"]
 
 
 @dataclass(frozen=True)
@@ -111,9 +111,10 @@ class RunResult:
     """What a finished run leaves.
 
     saved_bytes: activations kept for the backward pass of one step. evaluation: None where answers are looked up in
-    a table. operation_sizes: weights of every operation; empty where the run did not tell. ranked: None where
-    nothing was ranked. passes: forward passes spent on theta and on the answer; None where the run did not tell.
-    credit: measured swaps next to what the strategy believed; None where nothing was measured.
+    a table. operation_sizes: weights of every operation; empty where the run did not tell. ranked, refined: what an
+    answer stage found; None where there was none. passes: forward passes spent on theta and on the answer; None
+    where the run did not tell. credit: measured swaps next to what the strategy believed; None where nothing was
+    measured.
     """
 
     strategy: str
@@ -127,6 +128,7 @@ class RunResult:
     evaluation: Evaluation | None = None
     operation_sizes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     ranked: RankedBest | None = None
+    refined: RankedBest | None = None
     passes: float | None = None
     credit: CreditCheck | None = None
 

@@ -116,7 +116,11 @@ def answers_in_words(study: StudyRecords) -> str:
     return ", ".join(["the argmax", *others])
 
 
-_KINDS = {"process best": "process best", "ranked": "best of many uniform cells by the shared weights"}
+_KINDS = {
+    "process best": "process best",
+    "ranked": "best of many draws by the shared weights",
+    "refined": "argmax refined by the shared weights",
+}
 
 
 def summary(study: StudyRecords, table: Accuracies | None) -> list[str]:

@@ -25,7 +25,7 @@ from advnas.reports.contents import (
 )
 from advnas.strategies import Answer
 
-_TAKEN: Mapping[Answer, TakenBy] = {"process_best": "process best", "ranked": "ranked"}
+_TAKEN: Mapping[Answer, TakenBy] = {"process_best": "process best", "ranked": "ranked", "refined": "refined"}
 
 PLAIN_RUN = "run"  # in place of a study's name
 ZERO_OPERATIONS = frozenset({"none", "zero"})  # the names that the spaces have for them
@@ -94,11 +94,12 @@ class RunRecords:
         return self.result.evaluation if self.result else None
 
     def answer(self, found: Record | RunResult) -> Operations | None:
-        """What was retrained, or else what would be; None before there is one, as a ranking comes at the end."""
+        """What was retrained, or else what would be; None before there is one: answer stages come at the end."""
         if isinstance(found, RunResult) and found.evaluation:
             return found.evaluation.architecture
-        if self.answers_by == "ranked":
-            return found.ranked.architecture if isinstance(found, RunResult) and found.ranked else None
+        if self.answers_by in ("ranked", "refined"):
+            staged = getattr(found, self.answers_by, None)  # a Record has none
+            return None if staged is None else staged.architecture
         return process_best(found) if self.answers_by == "process best" else found.argmax
 
 

@@ -14,7 +14,7 @@ from advnas.architecture import Draw
 State = dict[str, Tensor]
 """What a strategy needs for its next step, as plain tensors, so that a checkpoint can hold it."""
 
-Answer = Literal["argmax", "process_best", "ranked"]
+Answer = Literal["argmax", "process_best", "ranked", "refined"]
 
 GATED = 2.5
 """Forward passes that a pass with gates costs, forward and backward; see docs/studies.md."""
@@ -77,8 +77,9 @@ class Strategy(ABC):
     gradient, the mean of their next states the next state, and `project` does not look at the draw. Otherwise all
     processes run the same draw."""
     answer: ClassVar[Answer] = "argmax"
-    """Which architecture is the result of a search: the most likely one, the drawn one with the lowest loss, or the
-    best of many that are ranked by the shared weights when the search is over."""
+    """Which architecture is the result of a search: the most likely one, the drawn one with the lowest loss, or, by
+    the shared weights at the end, the best of many draws ("ranked") or the best near the most likely one
+    ("refined")."""
     learns: ClassVar[bool] = True
     """False for a baseline, whose theta never moves."""
     takes_architecture_steps: ClassVar[bool] = True

@@ -28,7 +28,7 @@ from advnas.search.precision import set_precision
 from advnas.strategies import Answer
 from advnas.studies.entry import make
 from advnas.studies.limits import find_cost, spend
-from advnas.studies.study import Taken
+from advnas.studies.study import Taken, answer_of
 from advnas.task import Task, mean_over
 
 _FRESH, _RETRAINING, _JUDGING = range(2, 5)  # purposes of the seeds of a run; 0 and 1 are those of `Replayed`
@@ -44,6 +44,7 @@ class OwnNetworkSettings:
     retrain_epochs: how long the answer is trained from scratch.
     processes: how many do a search together, each on its share of the minibatches. draws: see `Search.join`.
     limits: the most that answers may cost, by the name of a cost, in its unit.
+    answer: which architecture is the result of a strategy that learns; as it says where None.
     """
 
     entry: str
@@ -56,6 +57,7 @@ class OwnNetworkSettings:
     processes: int = 1
     draws: Draws = "shared"
     limits: Mapping[str, float] = field(default_factory=dict)
+    answer: Answer | None = None
 
     def __post_init__(self) -> None:
         check_count("processes", self.processes)
@@ -93,7 +95,7 @@ class OwnNetworkStudy:
         """What the settings do not say, in words."""
         return {
             "turns": str(self.length),
-            "answer": _answers(),
+            "answer": self._answers(),
             "retraining": "from scratch; the epoch with the lowest loss on the validation data is judged",
         }
 
@@ -120,8 +122,8 @@ class OwnNetworkStudy:
         return tuple(find_cost(name, search.space, partial(one_example, search, task)) for name in names)
 
     def answer_of(self, strategy: str) -> Answer:
-        """As the strategy says."""
-        return strategies.strategy_type(strategy).answer
+        """As the settings ask for, or as the strategy says."""
+        return answer_of(strategy, self.settings.answer)
 
     def _length_of(self, task: Task) -> Length:
         per_epoch = batches_in(task.training, processes=self.settings.processes)
@@ -246,15 +248,15 @@ class OwnNetworkStudy:
 
         return placed
 
+    def _answers(self) -> str:
+        """Which architecture is whose result, in words."""
+        learning = (self.settings.answer or "argmax").replace("_", " ")
+        kinds = {name: self.answer_of(name).replace("_", " ") for name in strategies.names()}
+        others = [f"for {name} the {kind} one" for name, kind in kinds.items() if kind != learning]
+        return "; ".join([f"the {learning}{'' if learning == 'argmax' else ' one'}", *others])
+
     def _make(self, strategy: str, seed: int) -> tuple[Search, Task]:
         return make(self.settings.entry, strategy, seed, self.settings.options)
-
-
-def _answers() -> str:
-    """Which architecture is whose result, in words."""
-    kinds = {name: strategies.strategy_type(name).answer.replace("_", " ") for name in strategies.names()}
-    others = [f"for {name} the {kind} one" for name, kind in kinds.items() if kind != "argmax"]
-    return "; ".join(["the argmax", *others])
 
 
 def _metric_of_argmax(metric: Callable[[nn.Module, Any], float], search: Search, batch: Any) -> float:

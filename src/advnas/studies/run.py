@@ -15,7 +15,8 @@ from advnas.records.restoring import check_form
 from advnas.search import Minibatches, NonFiniteLoss, Recorder, Search, SearchRun, advance
 from advnas.search import run_search as take_all_turns
 from advnas.search.plan import saved_bytes
-from advnas.studies.cost import Ranking, passes_of, rank
+from advnas.strategies import Answer
+from advnas.studies.cost import Staged, answer_stage, passes_of
 from advnas.studies.study import Found, Study, Taken
 
 _MEMORY_DRAWS = 4
@@ -80,9 +81,10 @@ def run_search(study: Study, strategy: str, seed: int, folder: Path, compared: S
         recorder.warmup_seconds = recorder.warmup_seconds or warmup_seconds
         group.count_anew()
         take_all_turns(run, recorder=recorder)
-        ranking = rank(run, recorder, compared) if answer == "ranked" else None
-        taken = Found.by(run.search, None if ranking is None else ranking.architecture).taken(answer)
-        result = _result(run, recorder, ranking) | {"strategy": strategy}
+        answers = {name: study.answer_of(name) for name in (*compared, strategy)}
+        staged = answer_stage(run, recorder, answers, strategy)
+        taken = Found.by(run.search, None if staged is None else staged.architecture).taken(answer)
+        result = _result(run, recorder, answer, staged) | {"strategy": strategy}
         group.on_rank_zero(partial(_finish, study, run, recorder, taken, result))
 
 
@@ -101,11 +103,11 @@ def _begin_warm(run: SearchRun, path: Path) -> float:
     return seconds
 
 
-def _result(run: SearchRun, recorder: Recorder, ranking: Ranking | None) -> dict[str, Any]:
+def _result(run: SearchRun, recorder: Recorder, answer: Answer, staged: Staged | None) -> dict[str, Any]:
     """What is known at the end of a search."""
     times = {"seconds": recorder.seconds, "warmup_seconds": recorder.warmup_seconds}
-    ranked = {} if ranking is None else {"ranked": ranking.to_json()}
-    return run.result() | ranked | {"passes": passes_of(run.search, ranking)} | times | _traffic(run.search)
+    found = {} if staged is None else {answer: staged.to_json()}
+    return run.result() | found | {"passes": passes_of(run.search, staged)} | times | _traffic(run.search)
 
 
 def _finish(study: Study, run: SearchRun, recorder: Recorder, answer: Taken, result: Mapping[str, Any]) -> None:
@@ -154,7 +156,7 @@ def _read_result(path: Path) -> dict[str, Any]:
     result = parse_json(path.read_bytes(), str(path))
     found: dict[str, Any] = {"architecture": {}, "loss": 0.0}
     example = {"strategy": "", "seed": 0, "argmax": {}, "process_best": None, "seconds": 0.0}
-    whole = {**example, "process_best": found, "evaluation": {}, "ranked": found}
+    whole = {**example, "process_best": found, "evaluation": {}, "ranked": found, "refined": found}
     try:
         check_form(result, [example, whole], "it")
     except ValueError as error:

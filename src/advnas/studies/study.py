@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+from advnas import strategies
 from advnas.architecture import Architecture
 from advnas.search import Length, Minibatches, Search
 from advnas.strategies import Answer
@@ -11,23 +12,31 @@ from advnas.strategies import Answer
 
 @dataclass(frozen=True)
 class Found:
-    """The answers of a search; `ranked` is None where nothing was ranked."""
+    """The answers of a search; `staged`, that of an answer stage, is None where there was none."""
 
     argmax: Architecture
     process_best: Architecture | None
-    ranked: Architecture | None = None
+    staged: Architecture | None = None
 
     @classmethod
-    def by(cls, search: Search, ranked: Architecture | None = None) -> Self:
+    def by(cls, search: Search, staged: Architecture | None = None) -> Self:
         """What a search has found so far."""
         best = search.process_best
-        return cls(search.argmax(), None if best is None else best.architecture, ranked)
+        return cls(search.argmax(), None if best is None else best.architecture, staged)
 
     def taken(self, by: Answer) -> "Taken":
         """How the answer was taken, and the answer; the argmax where no other is known."""
-        others = {"process_best": ("process best", self.process_best), "ranked": ("ranked", self.ranked)}
-        name, architecture = others.get(by, ("argmax", None))
-        return ("argmax", self.argmax) if architecture is None else (name, architecture)
+        if by == "process_best" and self.process_best is not None:
+            return "process best", self.process_best
+        if by in ("ranked", "refined") and self.staged is not None:
+            return by, self.staged
+        return "argmax", self.argmax
+
+
+def answer_of(strategy: str, asked: Answer | None) -> Answer:
+    """Say which architecture is a strategy's result: as asked for, if it learns, and else as it says itself."""
+    kind = strategies.strategy_type(strategy)
+    return kind.answer if asked is None or not kind.learns else asked
 
 
 Taken = tuple[str, Architecture]

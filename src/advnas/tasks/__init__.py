@@ -43,7 +43,7 @@ TASKS: dict[str, TaskBuilder] = {
         optimizer="adamw",
         weight_rate=3e-3,
         theta_rate=0.1,
-        seeds=6,
+        seeds=8,
     ),
     "digits": TaskBuilder(
         "advnas.tasks.digits:build",
