@@ -42,7 +42,7 @@ def page(report):
 def test_all_files_that_are_told_are_there_and_no_others(report):
     folder = report[0].parent
     assert sorted(report) == sorted(folder.iterdir())
-    texts = ["index.html", "runs.csv", "summary.csv", "table.md", "pairs.csv", "pairs.md"]
+    texts = ["index.html", "runs.csv", "summary.csv", "table.md", "pairs.csv", "pairs.md", "directions.csv"]
     assert [path.name for path in report[: len(texts)]] == texts
     assert {path.suffix for path in report[len(texts) :]} == {".png", ".svg"}
     assert len([path for path in report if path.match("cell-*.svg")]) == 8

@@ -14,6 +14,8 @@ from advnas.reports.budget import draw_budget, spent_rows
 from advnas.reports.contents import Measure
 from advnas.reports.credit import HEADER as CREDIT_HEADER
 from advnas.reports.credit import credit_rows
+from advnas.reports.directions import HEADER as DIRECTIONS_HEADER
+from advnas.reports.directions import all_directions, direction_tables, directions_csv
 from advnas.reports.judging import Judged, best_run, judge
 from advnas.reports.pairs import ENOUGH, all_pairings, badness, compare
 from advnas.reports.study import PLAIN_RUN, Accuracies, RunRecords, StudyRecords, read_study
@@ -52,12 +54,14 @@ def write_report(folder: Path, table: Accuracies | None) -> list[Path]:
     report.mkdir(exist_ok=True)
     numbers = study_table(study, table)
     pairings = all_pairings(study, judge(study, table))
+    known = all_directions(study)
     texts = {
         "runs.csv": runs_csv(study, table),
         "summary.csv": summary_csv(study, table),
         "table.md": study_markdown(numbers),
         "pairs.csv": pairs_csv(pairings),
         "pairs.md": markdown(PAIRS_HEADER, pair_rows(pairings)),
+        "directions.csv": directions_csv(study, known),
     }
     written = [report / name for name in texts]
     for path in written:
@@ -71,7 +75,9 @@ def write_report(folder: Path, table: Accuracies | None) -> list[Path]:
         "summary": summary(study, table),
         "product": product(study, folder),
         "remarks": against_baselines(study, table),
-        "conduct": conduct(study),
+        "conduct": conduct(study, known),
+        "directions": direction_tables(study, known),
+        "directions_header": DIRECTIONS_HEADER,
         "notes": published.NOTES.get(study.name, {}),
         "answers_by": answers_in_words(study),
         "pairs": pair_rows(pairings),
