@@ -101,7 +101,8 @@ def _draw_trace(traced: Sequence[tuple[RunRecords, list[tuple[float, float]]]], 
 def _trace(run: RunRecords, name: str) -> list[tuple[float, float]]:
     """The expected cost in units of the limit, and the multiplier, of every step of theta."""
     path = run.folder / "metrics.jsonl"
-    lines = read_journal(path) if path.exists() else ()
+    steps = read_journal(path) if path.exists() else ()
+    lines = (line for line in steps if line.get("phase") == "architecture")  # steps of the weights tell it too
     found = [line["limits"][name] for line in lines if name in line.get("limits", {})]
     return [(one["expected"] / one["limit"], one["multiplier"]) for one in found if "multiplier" in one]
 

@@ -129,8 +129,8 @@ def _directions(strategy: str, runs: Sequence[RunRecords], known: Mapping[str, D
         return
     open_ones = [(seed, one) for seed, one in found if not one.known]
     told = (
-        f"The direction of {strategy} is known at {len(found) - len(open_ones)} of {len(found)} decisions, "
-        f"a lead over every rival of more than {BEYOND} standard errors by the {source}"
+        f"The direction of {strategy} is known at {len(found) - len(open_ones)} of {len(found)} decisions: there "
+        f"the preferred operation leads every rival by more than {BEYOND} standard errors. Compared: {source}"
     )
     yield Remark(None if open_ones else True, f"{told}. {_named(open_ones)}".strip())
 
