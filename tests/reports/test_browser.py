@@ -16,6 +16,13 @@ pytestmark = pytest.mark.skipif(BROWSER is None, reason="neither chromium nor go
 # cannot be made as narrow as a telephone.
 FRAME = '<body><iframe style="width: {width}px; height: 900px; border: 0" srcdoc="{page}"></iframe></body>'
 QUESTIONS = """<script>
+function told(circle) {
+  // What a pointer at its middle would meet is this circle, or one that is drawn over it and tells something, too.
+  circle.scrollIntoView({block: "center", inline: "center"});
+  const box = circle.getBoundingClientRect();
+  const met = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
+  return met !== null && met.matches(".values circle") && met.textContent.length > 4;
+}
 addEventListener("load", () => {
   const images = [...document.images];
   const requests = performance.getEntriesByType("resource").map(entry => entry.name);
@@ -24,6 +31,8 @@ addEventListener("load", () => {
     window: innerWidth,
     content: document.documentElement.scrollWidth,
     images: images.length,
+    plots: [...document.querySelectorAll(".plot")].filter(plot => plot.getBoundingClientRect().width > 200).length,
+    hidden: [...document.querySelectorAll(".values circle")].filter(circle => !told(circle)).length,
     broken: images.filter(image => !image.complete || !image.naturalWidth).map(image => image.alt),
     requests: requests.filter(name => !name.startsWith("data:")),
   });
@@ -69,7 +78,9 @@ def test_the_page_fits_loads_and_asks_for_nothing(study, width, request, tmp_pat
     assert ask(page, width, tmp_path) == {
         "window": width,
         "content": width,
-        "images": 14,
+        "images": 8,
+        "plots": 7,
+        "hidden": 0,
         "broken": [],
         "requests": [],
         "console": [],

@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from advnas.reports.cells import cell_figure, draw_cell, operation_color, save_cell
+from advnas.reports.cells import cell_figure, draw_cell, operation_color, operation_colors, save_cell
 
 pytest.importorskip("matplotlib")
 
@@ -114,3 +114,12 @@ def test_the_zero_of_every_space_is_dotted():
 
 def test_activations_have_a_colour_each():
     assert len({operation_color(name) for name in ("relu", "tanh", "sigmoid", "identity", "zero")}) == 5
+
+
+def test_operations_of_one_figure_have_colours_of_their_own():
+    names = ["none", "skip_connect", *(f"operation {number}" for number in range(8))]
+    colors = operation_colors(names * 2)
+    assert list(colors) == names
+    assert len(set(colors.values())) == len(names)
+    assert colors["none"] == operation_color("none")
+    assert len(operation_colors(map(str, range(40)))) == 40  # more than there are colours

@@ -1,11 +1,9 @@
 import json
-import struct
-import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
 
-from advnas.reports.figures import draw_probabilities, draw_study, is_dense, save
+from advnas.reports.figures import draw_probabilities, draw_study, is_dense
 from advnas.reports.study import read_study
 
 pytest.importorskip("matplotlib")
@@ -26,7 +24,7 @@ def labels(figure):
 
 def test_a_study_has_curves_over_epochs_over_seconds_and_of_entropy(study_folder, accuracies):
     found = drawings(study_folder, accuracies)
-    assert list(found) == ["accuracy-over-epochs", "accuracy-over-seconds", "entropy"]
+    assert list(found) == ["accuracy-over-epochs", "accuracy-over-seconds", "size", "entropy"]
     assert all(drawing.title and drawing.caption for drawing in found.values())
 
 
@@ -94,7 +92,9 @@ def test_markers_of_a_level_entropy_have_room(write_study, tmp_path):
 
 
 def test_no_two_lines_of_a_figure_look_the_same(study_folder, accuracies):
-    for drawing in drawings(study_folder, accuracies).values():
+    found = drawings(study_folder, accuracies)
+    del found["size"]  # it has dots: those of one strategy shall look the same
+    for drawing in found.values():
         lines = [found for found in drawing.figure.axes[0].lines if found.get_label() != "best of all cells"]
         assert len({(found.get_color(), found.get_marker()) for found in lines}) == len(lines)
         assert len({found.get_markersize() for found in lines}) == len(lines)
@@ -120,26 +120,35 @@ def test_probabilities_have_a_panel_a_decision_and_a_line_an_operation(study_fol
     assert sum(found.get_ydata()[-1] for found in axes[0].lines) == pytest.approx(1)
 
 
+def test_probabilities_of_many_decisions_have_room_and_one_legend(write_study, tmp_path):
+    folder = write_study(tmp_path, ("advantage",), seeds=1, records=2)
+    path = folder / "runs/advantage-0/records.jsonl"
+    records = [json.loads(text) for text in path.read_text().splitlines()]
+    rows = {f"layer {number}": ("attention", "recurrence", "$x") for number in range(15)} | {"width": ("16", "32")}
+    for record in records:
+        record["probabilities"] = {name: dict.fromkeys(row, 1 / len(row)) for name, row in rows.items()}
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    ((drawing),) = draw_probabilities(read_study(folder))
+    (legend,) = drawing.figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["attention", "recurrence", r"\$x", "16", "32"]
+    panels = [axes for axes in drawing.figure.axes if axes.get_visible()]
+    assert len(panels) == 16
+    drawing.figure.draw_without_rendering()
+    assert min(axes.bbox.height / drawing.figure.dpi for axes in panels) > 0.6
+    assert len({line.get_color() for axes in panels for line in axes.lines}) == 5
+    labelled = [axes.get_title() for axes in panels if any(text.get_visible() for text in axes.get_xticklabels())]
+    assert labelled == ["layer 13", "layer 14", "width"]
+
+
 def test_a_strategy_of_somebody_else_is_drawn_too(write_study, accuracies, tmp_path):
     folder = write_study(tmp_path, ("advantage", "theirs"), seeds=1)
     assert "theirs" in labels(drawings(folder, accuracies)["accuracy-over-epochs"].figure)
 
 
-def test_files_are_a_png_of_10_by_4_2_inches_and_an_svg_equal_to_the_byte(study_folder, tmp_path):
-    folders = [tmp_path / "first", tmp_path / "second"]
-    for folder in folders:
-        folder.mkdir()
-        png, svg = save(drawings(study_folder, None)["entropy"], folder)
-    assert struct.unpack(">II", png.read_bytes()[16:24]) == (1500, 630)
-    assert ElementTree.parse(svg).getroot().tag.endswith("svg")
-    assert svg.read_bytes() == (folders[0] / svg.name).read_bytes()
-    assert b"<dc:date>" not in svg.read_bytes()
-
-
 def test_a_study_that_retrains_has_perplexities_entropy_and_loss_with_or_without_a_table(ptb_folder, accuracies):
     for table in (None, accuracies):
         found = drawings(ptb_folder, table)
-        assert list(found) == ["retrained", "entropy", "loss"]
+        assert list(found) == ["retrained", "size", "entropy", "loss"]
         assert all(drawing.title and drawing.caption for drawing in found.values())
 
 
@@ -150,11 +159,13 @@ def test_perplexities_are_a_dot_a_seed_and_a_bar_at_the_mean(ptb_folder):
     assert axes.yaxis_inverted()  # the first strategy on top
     for place, name in enumerate(study.strategies):
         values = [run.evaluation.measures[0].value for run in study.of(name) if run.evaluation]
-        dots = line(axes.figure, name)
-        assert dots.get_xdata().tolist() == values
-        assert np.round(dots.get_ydata()).tolist() == [place] * len(values)
-        assert len(set(dots.get_ydata())) == len(values)
-        assert axes.collections[place].get_segments()[0][0][0] == np.mean(values)
+        seeds = [run.seed for run in study.of(name) if run.evaluation]
+        dots = [line(axes.figure, f"{name}, seed {seed}") for seed in seeds]
+        assert [dot.get_xdata()[0] for dot in dots] == values
+        heights = [dot.get_ydata()[0] for dot in dots]
+        assert np.round(heights).tolist() == [place] * len(values)
+        assert len(set(heights)) == len(values)
+        assert set(line(axes.figure, f"{name}, mean").get_xdata()) == {np.mean(values)}
 
 
 def test_a_diverged_retraining_is_told_and_not_drawn(write_study, tmp_path):
@@ -164,7 +175,8 @@ def test_a_diverged_retraining_is_told_and_not_drawn(write_study, tmp_path):
     (folder / "runs/advantage-0/result.json").write_text(json.dumps(result))
     drawing = drawings(folder, None)["retrained"]
     assert drawing.caption.endswith("not drawn: 1.")
-    assert len(line(drawing.figure, "advantage").get_xdata()) == 1
+    (dot,) = (found for found in drawing.figure.axes[0].lines if "seed" in found.get_label())
+    assert dot.get_label() == "advantage, seed 1"
 
 
 def test_what_was_not_measured_is_not_drawn(write_study, tmp_path):

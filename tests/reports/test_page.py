@@ -42,7 +42,7 @@ def page(report):
 def test_all_files_that_are_told_are_there_and_no_others(report):
     folder = report[0].parent
     assert sorted(report) == sorted(folder.iterdir())
-    texts = ["index.html", "runs.csv", "summary.csv", "table.md", "pairs.csv", "pairs.md"]
+    texts = ["index.html", "runs.csv", "summary.csv", "table.md", "pairs.csv", "pairs.md", "directions.csv"]
     assert [path.name for path in report[: len(texts)]] == texts
     assert {path.suffix for path in report[len(texts) :]} == {".png", ".svg"}
     assert len([path for path in report if path.match("cell-*.svg")]) == 8
@@ -54,13 +54,16 @@ def test_the_page_needs_nothing_beside_it(page):
     assert all(source.startswith("data:image/svg+xml;base64,") for source in sources)
     assert [attributes["href"] for attributes in elements["link"]] == ["data:,"]
     assert not {"script", "iframe", "object", "a"} & {tag for tag, _ in elements.found}
-    assert "url(" not in page
+    assert not {attributes["href"][0] for attributes in elements["use"]} - {"#"}
+    assert "url(" not in page.replace("url(#", "")
     assert "http" not in re.sub('base64,[^"]*', "", page)
 
 
 def test_every_picture_is_a_drawing_and_says_what_it_shows(page):
-    pictures = Elements(page)["img"]
-    assert len(pictures) == 3 + 3 + 8
+    elements = Elements(page)
+    plots, pictures = elements["svg"], elements["img"]
+    assert (len(plots), len(pictures)) == (4 + 3, 8)
+    assert all(plot["role"] == "img" and len(plot["aria-label"]) > 40 for plot in plots)
     for picture in pictures:
         drawing = base64.b64decode(picture["src"].partition(",")[2])
         assert ElementTree.fromstring(drawing).tag.endswith("svg")
@@ -75,6 +78,29 @@ def test_headers_of_the_tables_say_what_they_head(page):
 def test_no_identifier_is_used_twice(page):
     identifiers = [attributes["id"] for _, attributes in Elements(page).found if "id" in attributes]
     assert len(identifiers) == len(set(identifiers))
+
+
+def test_a_mean_tells_its_seeds_and_a_direction_its_rivals(page, study_folder, write_study, tmp_path):
+    seconds = [run.result.seconds for run in read_study(study_folder).of("darts")]
+    title = "\n".join(f"seed {seed}: {value:.1f}" for seed, value in enumerate(seconds))
+    assert title in [attributes.get("title") for attributes in Elements(page)["td"]]
+    folder = write_study(tmp_path, ("contrast",), seeds=1, records=2, experiment="ptb")
+    run = folder / "runs/contrast-0"
+    for path in (run / "records.jsonl", run / "result.json"):
+        path.write_text(path.read_text().replace('"tanh"', json.dumps(NASTY)))
+    step = {
+        "phase": "architecture",
+        "loss": 1.0,
+        "architecture": {"0->1": "relu"},
+        "contrasts": {"0->1": {NASTY: 1}},
+    }
+    (run / "metrics.jsonl").write_text(f"{json.dumps(step)}\n" * 4)
+    text = write_report(folder, None)[0].read_text()
+    assert "<script" not in text
+    rows = [attributes["title"] for attributes in Elements(text)["tr"] if "title" in attributes]
+    assert len(rows) == 6
+    assert all("against identity: too seldom compared: 0 times" in row or NASTY in row for row in rows)
+    assert any(f"against {NASTY}: " in row for row in rows)
 
 
 def test_settings_unfinished_runs_and_origins_are_named(page):
@@ -201,7 +227,8 @@ def test_the_page_of_a_study_that_retrains(ptb_page, ptb_folder, ptb_report):
     assert '<span class="theirs" title="paper">94.90 ± 0.18</span>' in ptb_page
     assert "parameters cannot be compared" in ptb_page
     assert "ccuracy" not in ptb_page
-    assert len(Elements(ptb_page)["img"]) == 3 + 3 + 8
+    assert len(Elements(ptb_page)["svg"]) == 4 + 3
+    assert len(Elements(ptb_page)["img"]) == 8
 
 
 def test_the_retrained_cell_is_drawn(ptb_page, ptb_folder):

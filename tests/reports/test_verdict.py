@@ -89,17 +89,6 @@ def test_undecided_decisions_are_those_whose_best_two_are_close():
     assert undecided(rows) == ["a"]
 
 
-def test_the_noise_of_the_signal_comes_from_the_steps(folder):
-    values = {"advantage": [1, 2, 3], "random": [1, 2, 3]}
-    lines = [{"advantages": {"0->1": value, "0->2": 1.0}} for value in (-1.0, 2.0) * 50]
-    path = folder / "runs/advantage-1/metrics.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    text = next(text for text in judge(folder, values) if "noisiest" in text)
-    assert "0->1 of seed 1" in text
-    assert "scatters 3.0 times" in text
-    assert "over 100 steps" in text
-
-
 def measured(folder, right, wrong):
     """Let every run with advantage have measured swaps, of which the slopes had some right and some wrong."""
     swaps = [Swap("0->1", "a", "b", 1.0, 1.0)] * right + [Swap("0->2", "a", "b", 1.0, -1.0)] * wrong

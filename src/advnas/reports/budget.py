@@ -5,11 +5,10 @@ from collections.abc import Iterator, Sequence
 from advnas.records.journal import read_journal
 from advnas.reports.contents import Spent
 from advnas.reports.curves import look
-from advnas.reports.figures import Drawing
+from advnas.reports.drawing import SIZE, Drawing
 from advnas.reports.study import RunRecords, StudyRecords
 
 HEADER = ("answer", "cost", "amount", "limit", "within", "note")
-_SIZE = (10, 4.2)
 
 
 def spent_rows(study: StudyRecords) -> list[tuple[str, ...]]:
@@ -34,7 +33,7 @@ def draw_budget(study: StudyRecords) -> Iterator[Drawing]:
 def _draw_front(study: StudyRecords, name: str) -> Drawing:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=_SIZE, layout="constrained")
+    figure = Figure(figsize=SIZE, layout="constrained")
     likely, worth = figure.subplots(1, 2)
     for run in study.runs:
         for one in _spent(run):
@@ -66,10 +65,10 @@ def _draw_run(run: RunRecords, one: Spent, likely: object, worth: object) -> Non
         axes.axvline(one.limit, color="#b4101c", ls="--", lw=1, label="limit")
     if one.front:
         costs, values = zip(*one.front, strict=True)
-        likely.plot(costs, values, "-", color=color, lw=1.2, marker=".")
+        likely.plot(costs, values, "-", color=color, lw=1.2, marker=".", label=run.name)
         inside = [point for point in one.front if point[0] <= one.limit]
         if inside:
-            likely.plot(*inside[-1], "o", color=color, markersize=8)
+            likely.plot(*inside[-1], "o", color=color, markersize=8, label=f"{run.name}, the answer")
     if run.evaluation is not None:
         value = run.evaluation.measures[0].value
         worth.plot(one.amount, value, "o", color=color, alpha=0.7, markersize=8, mew=0, label=run.strategy)
@@ -78,12 +77,12 @@ def _draw_run(run: RunRecords, one: Spent, likely: object, worth: object) -> Non
 def _draw_trace(traced: Sequence[tuple[RunRecords, list[tuple[float, float]]]], name: str) -> Drawing:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=_SIZE, layout="constrained")
+    figure = Figure(figsize=SIZE, layout="constrained")
     cost, multiplier = figure.subplots(1, 2)
     for run, trace in traced:
         steps, color = range(1, len(trace) + 1), look(run.strategy).color
-        cost.plot(steps, [share for share, _ in trace], color=color, lw=1.2)
-        multiplier.plot(steps, [weight for _, weight in trace], color=color, lw=1.2)
+        cost.plot(steps, [share for share, _ in trace], color=color, lw=1.2, label=run.name)
+        multiplier.plot(steps, [weight for _, weight in trace], color=color, lw=1.2, label=run.name)
     cost.axhline(1, color="#b4101c", ls="--", lw=1)
     cost.set_ylabel("expected cost / limit")
     multiplier.set_ylabel("multiplier")
@@ -102,7 +101,8 @@ def _draw_trace(traced: Sequence[tuple[RunRecords, list[tuple[float, float]]]], 
 def _trace(run: RunRecords, name: str) -> list[tuple[float, float]]:
     """The expected cost in units of the limit, and the multiplier, of every step of theta."""
     path = run.folder / "metrics.jsonl"
-    lines = read_journal(path) if path.exists() else ()
+    steps = read_journal(path) if path.exists() else ()
+    lines = (line for line in steps if line.get("phase") == "architecture")  # steps of the weights tell it too
     found = [line["limits"][name] for line in lines if name in line.get("limits", {})]
     return [(one["expected"] / one["limit"], one["multiplier"]) for one in found if "multiplier" in one]
 

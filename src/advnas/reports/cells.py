@@ -2,7 +2,7 @@
 
 import io
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -31,7 +31,10 @@ _COLORS = {
     "sigmoid": "#2a7d3f",
     "identity": "#1d4e89",
 }
-_COLORS_OF_OTHERS = ("#00797a", "#8a5a2b", "#4a5a00", "#5b6b8c", "#9c4a4a")
+_COLORS_OF_OTHERS = (
+    *("#00797a", "#8a5a2b", "#4a5a00", "#5b6b8c", "#9c4a4a", "#c1121f"),
+    *("#1d4e89", "#d1720b", "#8f1f63", "#7fa327", "#8d6cc4", "#d1569a"),
+)
 
 # Inches, and points for the text.
 _TEXT = 9.5
@@ -63,6 +66,17 @@ class Edge(NamedTuple):
 def operation_color(operation: str) -> str:
     """The colour of an operation, the same in every figure."""
     return _COLORS.get(operation) or _COLORS_OF_OTHERS[zlib.crc32(operation.encode()) % len(_COLORS_OF_OTHERS)]
+
+
+def operation_colors(operations: Iterable[str]) -> dict[str, str]:
+    """The colours of the operations of one figure, all different as long as there are enough."""
+    found: dict[str, str] = {}
+    for operation in dict.fromkeys(operations):
+        first = operation_color(operation)
+        free = [color for color in _COLORS_OF_OTHERS if color not in found.values()]
+        taken = first in found.values() and operation not in _COLORS
+        found[operation] = free[0] if taken and free else first
+    return found
 
 
 def is_cell(architecture: Mapping[str, str]) -> bool:

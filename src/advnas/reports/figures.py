@@ -3,33 +3,23 @@
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from advnas import strategies
-from advnas.reports.cells import operation_color
+from advnas.reports.cells import operation_colors
 from advnas.reports.contents import Record
-from advnas.reports.curves import Look, look
+from advnas.reports.drawing import MARKERS, SIZE, Drawing, draw_dot, finish, legend, look_of
 from advnas.reports.literal import literal
+from advnas.reports.sizes import draw_sizes
 from advnas.reports.study import Accuracies, RunRecords, StudyRecords
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_SIZE = (10, 4.2)
-_MARKERS = "osD^vPXh<>d"
 _TOP = 6.0  # points of accuracy below the best that the close view shows
+_ROW = 1.5  # inches: the least that a row of panels needs
 _BANDS = "Lines are the median over the seeds, bands reach from the lowest to the highest."
-
-
-class Drawing(NamedTuple):
-    """A figure and its words. name: of its files. caption: says what is to be seen to whoever cannot see it."""
-
-    name: str
-    title: str
-    caption: str
-    figure: "Figure"
 
 
 class Point(NamedTuple):
@@ -53,6 +43,7 @@ def draw_study(study: StudyRecords, table: Accuracies | None) -> Iterator[Drawin
             sparse = [name for name in study.learning if name not in dense]
             references = dict.fromkeys([*sparse[:1], *study.baselines])
             yield _draw_accuracy_over_seconds(study, table, [*references, *dense])
+    yield from draw_sizes(study, table)
     yield _draw_entropy(study)
     if study.retrains:
         yield from _draw_loss(study)
@@ -62,18 +53,6 @@ def draw_probabilities(study: StudyRecords) -> Iterator[Drawing]:
     """What happens at every decision, in the first run of every strategy whose theta moves."""
     for name in study.learning:
         yield _draw_probabilities(study.of(name)[0])
-
-
-def save(drawing: Drawing, folder: Path) -> list[Path]:
-    """PNG and SVG. The SVG of equal data is equal to the byte: no date, no random names."""
-    from matplotlib import rc_context
-
-    paths = [folder / f"{drawing.name}.png", folder / f"{drawing.name}.svg"]
-    with rc_context({"svg.hashsalt": "advnas"}):
-        drawing.figure.savefig(paths[0], dpi=150)
-        drawing.figure.set_layout_engine("none")  # finding the places took longer than drawing: keep them
-        drawing.figure.savefig(paths[1], metadata={"Date": None})
-    return paths
 
 
 def is_dense(name: str) -> bool:
@@ -110,19 +89,19 @@ def _accuracy_figure(
     curves = {name: _points(study.of(name), lambda run, record: _accuracy(run, record, table)) for name in names}
     best = _best_accuracy(study.runs[0], table)
     lowest = min((point.low for points in curves.values() for point in points), default=best)
-    figure = Figure(figsize=_SIZE, layout="constrained")
+    figure = Figure(figsize=SIZE, layout="constrained")
     close_view_needed = lowest < best - _TOP
     panels = figure.subplots(1, 2, width_ratios=(3, 2)) if close_view_needed else [figure.subplots()]
     for axes in panels:
         axes.axhline(best, color="#333333", lw=0.8, ls=(0, (1, 3)), label="best of all cells")
         for number, (name, points) in enumerate(curves.items()):
             _draw_curve(axes, name, number, points, place)
-        _finish(axes, label)
+        finish(axes, label)
     panels[0].set_ylabel("test accuracy of the answer [%]")
     if close_view_needed:
         panels[0].set(ylim=(best - _TOP, best + 0.2), title=f"the best {_TOP:.0f} points")
         panels[1].set(title="the whole range")
-    _legend(figure, panels[0])
+    legend(figure, panels[0])
     return figure
 
 
@@ -132,24 +111,27 @@ def _draw_curve(
     timed = [point for point in points if not math.isnan(place(point))]
     places = [place(point) for point in timed]
     lows, highs = [point.low for point in timed], [point.high for point in timed]
-    axes.fill_between(places, lows, highs, color=_look(name).color, alpha=0.1, lw=0)
+    axes.fill_between(places, lows, highs, color=look_of(name).color, alpha=0.1, lw=0)
     _draw_line(axes, name, number, places, [point.middle for point in timed])
 
 
 def _draw_line(axes: "Axes", name: str, number: int, places: Sequence[float], values: Sequence[float]) -> None:
-    color, line, width = _look(name)
+    color, line, width = look_of(name)
     # Where lines coincide their markers lie in each other: later ones are smaller.
     size = max(3.5, 8 - 0.5 * number)
-    marker = _MARKERS[number % len(_MARKERS)]
+    marker = MARKERS[number % len(MARKERS)]
     axes.plot(places, values, line, color=color, lw=width, marker=marker, markersize=size, label=name)
 
 
 def _draw_retrained(study: StudyRecords) -> Iterator[Drawing]:
     judged = {
-        name: [run.evaluation.measures[0].value for run in study.of(name) if run.evaluation]
+        name: {run.seed: run.evaluation.measures[0].value for run in study.of(name) if run.evaluation}
         for name in study.strategies
     }
-    finite = {name: [value for value in values if math.isfinite(value)] for name, values in judged.items()}
+    finite = {
+        name: {seed: value for seed, value in values.items() if math.isfinite(value)}
+        for name, values in judged.items()
+    }
     drawn = {name: values for name, values in finite.items() if values}
     if drawn:
         diverged = sum(map(len, judged.values())) - sum(map(len, drawn.values()))
@@ -157,40 +139,47 @@ def _draw_retrained(study: StudyRecords) -> Iterator[Drawing]:
         yield Drawing(
             "retrained",
             f"{measure.name.capitalize()} of what was found, retrained",
-            "The answer of every search after it was retrained from scratch: a dot a seed, a bar at their mean. "
+            "The answer of every search after it was retrained from scratch: one dot per seed, a bar at the mean. "
             f"Further to the {'right' if measure.more_is_better else 'left'} is better."
-            + "".join(
-                f" The dotted line is the mean of {name} search." for name in study.baselines if name in drawn
-            )
+            + _references([name for name in study.baselines if name in drawn])
             + (f" Retrainings that diverged and are not drawn: {diverged}." if diverged else ""),
             _dot_figure(drawn, measure.name, study.baselines),
         )
 
 
-def _dot_figure(values: Mapping[str, Sequence[float]], label: str, baselines: Sequence[str]) -> "Figure":
+def _references(names: Sequence[str]) -> str:
+    if not names:
+        return ""
+    lines = "The dotted line is the mean" if len(names) == 1 else "Dotted lines are the means"
+    return f" {lines} of {' and '.join(names)}."
+
+
+def _dot_figure(values: Mapping[str, Mapping[int, float]], label: str, baselines: Sequence[str]) -> "Figure":
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=_SIZE, layout="constrained")
+    figure = Figure(figsize=SIZE, layout="constrained")
     axes = figure.subplots()
     for place, (name, own) in enumerate(values.items()):
-        color, mean = _look(name).color, statistics.fmean(own)
-        axes.vlines(mean, place - 0.3, place + 0.3, color=color, lw=2.4)
-        # Seeds that found the same cell would be one dot: each seed has a height of its own.
-        heights = [place + 0.36 * ((number + 0.5) / len(own) - 0.5) for number in range(len(own))]
-        axes.plot(own, heights, "o", color=color, alpha=0.6, markersize=8, mew=0, label=name)
+        color, mean = look_of(name).color, statistics.fmean(own.values())
+        ends = (place - 0.3, place, place + 0.3)
+        axes.plot([mean] * len(ends), ends, color=color, lw=2.4, label=f"{name}, mean")
+        for number, (seed, value) in enumerate(own.items()):
+            # Seeds that found the same cell would be one dot: each seed has a height of its own.
+            height = place + 0.36 * ((number + 0.5) / len(own) - 0.5)
+            draw_dot(axes, name, seed, (value, height))
         if name in baselines:
             axes.axvline(mean, color=color, lw=0.8, ls=(0, (1, 3)), zorder=0)
     axes.set_yticks(range(len(values)), list(values))
     axes.set_ylim(len(values) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
-    _finish(axes, label)
+    finish(axes, label)
     return figure
 
 
 def _draw_entropy(study: StudyRecords) -> Drawing:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=_SIZE, layout="constrained")
+    figure = Figure(figsize=SIZE, layout="constrained")
     axes = figure.subplots()
     for number, name in enumerate(study.strategies):
         moments = _by_epoch(study.of(name))
@@ -200,8 +189,8 @@ def _draw_entropy(study: StudyRecords) -> Drawing:
     highest = max(record.entropy for run in study.runs for record in run.records)
     axes.set_ylim(0, max(axes.get_ylim()[1], 1.02 * highest))
     axes.set_ylabel("entropy of a decision [nats]")
-    _finish(axes, _epoch_label(study.runs))
-    _legend(figure, axes)
+    finish(axes, _epoch_label(study.runs))
+    legend(figure, axes)
     return Drawing(
         "entropy",
         "Entropy of the architecture distribution",
@@ -214,10 +203,11 @@ def _draw_entropy(study: StudyRecords) -> Drawing:
 def _draw_loss(study: StudyRecords) -> Iterator[Drawing]:
     from matplotlib.figure import Figure
 
-    curves = {name: _points(study.of(name), lambda run, record: record.loss) for name in study.strategies}
-    if not any(curves.values()):
+    found = {name: _points(study.of(name), lambda run, record: record.loss) for name in study.strategies}
+    curves = {name: points for name, points in found.items() if points}
+    if not curves:
         return
-    figure = Figure(figsize=_SIZE, layout="constrained")
+    figure = Figure(figsize=SIZE, layout="constrained")
     axes = figure.subplots()
     for number, (name, points) in enumerate(curves.items()):
         _draw_curve(axes, name, number, points, lambda point: point.epoch)
@@ -227,8 +217,8 @@ def _draw_loss(study: StudyRecords) -> Iterator[Drawing]:
     if lowest < highest:
         axes.set_ylim(lowest - 0.05 * (highest - lowest), highest + 0.15 * (highest - lowest))
     axes.set_ylabel("loss of theta's steps")
-    _finish(axes, _epoch_label(study.runs))
-    _legend(figure, axes)
+    finish(axes, _epoch_label(study.runs))
+    legend(figure, axes)
     yield Drawing(
         "loss",
         "Loss of the steps of theta",
@@ -241,51 +231,42 @@ def _draw_loss(study: StudyRecords) -> Iterator[Drawing]:
 def _draw_probabilities(run: RunRecords) -> Drawing:
     from matplotlib.figure import Figure
 
-    decisions = list(run.records[0].probabilities)
-    epochs = [record.epoch for record in run.records]
-    figure = Figure(figsize=_SIZE, layout="constrained")
+    decisions = run.records[0].probabilities
     columns = min(3, len(decisions))
-    grid = figure.subplots(-(-len(decisions) // columns), columns, sharex=True, sharey=True, squeeze=False)
+    rows = -(-len(decisions) // columns)
+    figure = Figure(figsize=(SIZE[0], max(SIZE[1], _ROW * rows)), layout="constrained")
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     for axes in grid.flat[len(decisions) :]:
         axes.set_visible(False)
+    for axes in grid.flat[max(0, len(decisions) - columns) : len(decisions)]:
+        axes.tick_params(labelbottom=True)  # the lowest of its column, though there may be a row below
+    colors = operation_colors(operation for row in decisions.values() for operation in row)
     for axes, decision in zip(grid.flat, decisions, strict=False):
-        for operation in run.records[0].probabilities[decision]:
-            shares = [record.probabilities[decision][operation] for record in run.records]
-            axes.plot(
-                epochs, shares, color=operation_color(operation), lw=1.6, label=literal(operation), clip_on=False
-            )
-        axes.set_title(literal(decision), fontsize=9)
-        axes.set_ylim(0, 1)
-        _finish(axes, "")
+        _draw_decision(axes, run, decision, colors)
     figure.supxlabel(_epoch_label([run]), fontsize="medium")
     figure.supylabel("probability", fontsize="medium")
-    _legend(figure, grid.flat[0])
+    legend(figure, *grid.flat[: len(decisions)])
     return Drawing(
         f"probabilities-{run.strategy}",
-        f"What {run.strategy} makes of every edge",
+        f"What {run.strategy} makes of every decision",
         f"Probability of every operation at every decision in the run with seed {run.seed}.",
         figure,
     )
 
 
+def _draw_decision(axes: "Axes", run: RunRecords, decision: str, colors: Mapping[str, str]) -> None:
+    epochs = [record.epoch for record in run.records]
+    for operation in run.records[0].probabilities[decision]:
+        shares = [record.probabilities[decision][operation] for record in run.records]
+        axes.plot(epochs, shares, color=colors[operation], lw=1.6, label=literal(operation), clip_on=False)
+    axes.set_title(literal(decision), fontsize=9)
+    axes.set_ylim(0, 1)
+    finish(axes, "")
+
+
 def _epoch_label(runs: Sequence[RunRecords]) -> str:
     warmed_up = all(run.records[0].epoch > 0 for run in runs)
     return "epoch, warm-up included" if warmed_up else "epoch"
-
-
-def _finish(axes: "Axes", label: str) -> None:
-    axes.set_xlabel(literal(label))
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-def _legend(figure: "Figure", axes: "Axes") -> None:
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize=9)
-
-
-def _look(name: str) -> Look:
-    return look(name) if name in strategies.names() else Look("#333333", "-")
 
 
 def _points(runs: Sequence[RunRecords], measure: Callable[[RunRecords, Record], float | None]) -> list[Point]:

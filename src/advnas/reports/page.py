@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,11 @@ from advnas.reports.budget import draw_budget, spent_rows
 from advnas.reports.contents import Measure
 from advnas.reports.credit import HEADER as CREDIT_HEADER
 from advnas.reports.credit import credit_rows
+from advnas.reports.directions import HEADER as DIRECTIONS_HEADER
+from advnas.reports.directions import all_directions, direction_tables, directions_csv
+from advnas.reports.drawing import Drawing, save
+from advnas.reports.glossary import terms_in
+from advnas.reports.hover import inline
 from advnas.reports.judging import Judged, best_run, judge
 from advnas.reports.pairs import ENOUGH, all_pairings, badness, compare
 from advnas.reports.study import PLAIN_RUN, Accuracies, RunRecords, StudyRecords, read_study
@@ -34,11 +40,20 @@ from advnas.reports.verdict import against_baselines, conduct
 
 
 class Picture(NamedTuple):
-    """A drawing inside the page. source: a data URI, so that drawings cannot get at each other's identifiers."""
+    """A drawing inside the page. svg: as it was saved."""
 
     title: str
     caption: str
-    source: str
+    svg: str
+
+    @property
+    def source(self) -> str:
+        """The drawing as an image, which cannot tell its values."""
+        return f"data:image/svg+xml;base64,{base64.b64encode(self.svg.encode()).decode()}"
+
+    def plot(self, name: str) -> str:
+        """The drawing as a part of the page, which tells its values. name: begins its identifiers."""
+        return inline(self.svg, name, f"{self.title}. {self.caption}")
 
 
 def write_report(folder: Path, table: Accuracies | None) -> list[Path]:
@@ -52,12 +67,14 @@ def write_report(folder: Path, table: Accuracies | None) -> list[Path]:
     report.mkdir(exist_ok=True)
     numbers = study_table(study, table)
     pairings = all_pairings(study, judge(study, table))
+    known = all_directions(study)
     texts = {
         "runs.csv": runs_csv(study, table),
         "summary.csv": summary_csv(study, table),
         "table.md": study_markdown(numbers),
         "pairs.csv": pairs_csv(pairings),
         "pairs.md": markdown(PAIRS_HEADER, pair_rows(pairings)),
+        "directions.csv": directions_csv(study, known),
     }
     written = [report / name for name in texts]
     for path in written:
@@ -71,7 +88,9 @@ def write_report(folder: Path, table: Accuracies | None) -> list[Path]:
         "summary": summary(study, table),
         "product": product(study, folder),
         "remarks": against_baselines(study, table),
-        "conduct": conduct(study),
+        "conduct": conduct(study, known),
+        "directions": direction_tables(study, known),
+        "directions_header": DIRECTIONS_HEADER,
         "notes": published.NOTES.get(study.name, {}),
         "answers_by": answers_in_words(study),
         "pairs": pair_rows(pairings),
@@ -168,11 +187,11 @@ def _seeds(values: Sequence[float]) -> str:
     return f"{len(values)} seed{'' if len(values) == 1 else 's'}"
 
 
-def _draw(drawings: Iterable[figures.Drawing], report: Path) -> tuple[list[Picture], list[Path]]:
+def _draw(drawings: Iterable[Drawing], report: Path) -> tuple[list[Picture], list[Path]]:
     pictures, paths = [], []
     for drawing in drawings:
-        png, svg = figures.save(drawing, report)
-        pictures.append(Picture(drawing.title, drawing.caption, _data_uri(svg)))
+        png, svg = save(drawing, report)
+        pictures.append(Picture(drawing.title, drawing.caption, svg.read_text(encoding="utf-8")))
         paths += [png, svg]
     return pictures, paths
 
@@ -184,7 +203,7 @@ def _draw_cells(study: StudyRecords, table: Accuracies | None, report: Path) -> 
         if cell is not None and cells.is_cell(cell):
             png, svg = cells.save_cell(cell, report / f"cell-{run.name}")
             edges = ", ".join(f"{decision} {operation}" for decision, operation in cell.items())
-            pictures.append(Picture(_cell_title(run, table), edges, _data_uri(svg)))
+            pictures.append(Picture(_cell_title(run, table), edges, svg.read_text(encoding="utf-8")))
             paths += [png, svg]
     return pictures, paths
 
@@ -198,10 +217,6 @@ def _cell_title(run: RunRecords, table: Accuracies | None) -> str:
     return title if table is None or cell is None else f"{title}: {table.accuracy(cell):.2f} %"
 
 
-def _data_uri(svg: Path) -> str:
-    return f"data:image/svg+xml;base64,{base64.b64encode(svg.read_bytes()).decode()}"
-
-
 def _render(
     study: StudyRecords, words: dict[str, Any], numbers: StudyTable, pictures: dict[str, list[Picture]]
 ) -> str:
@@ -209,8 +224,9 @@ def _render(
 
     # Everything on the page comes from files that somebody may have sent: escape all of it.
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = resources.files("advnas.reports").joinpath("page.html.j2").read_text(encoding="utf-8")
-    return environment.from_string(template).render(
+    source = resources.files("advnas.reports").joinpath("page.html.j2").read_text(encoding="utf-8")
+    render = partial(
+        environment.from_string(source).render,
         study=study,
         **words,
         numbers=numbers,
@@ -219,3 +235,4 @@ def _render(
         answers=[(run, answer) for run in study.runs if (answer := run.answer(run.latest))],
         **pictures,
     )
+    return render(glossary=terms_in(render(glossary={})))

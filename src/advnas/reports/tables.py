@@ -48,10 +48,11 @@ class Column(NamedTuple):
 
 
 class Value(NamedTuple):
-    """What came out here and, where the paper has it too, there."""
+    """What came out here and, where the paper has it too, there. each: the value of every seed, a line each."""
 
     ours: str
     paper: str
+    each: str = ""
 
 
 class StudyRow(NamedTuple):
@@ -220,7 +221,11 @@ def study_table(study: StudyRecords, table: Accuracies | None) -> StudyTable:
             _retrained(study.of(strategy)),
             _finished(study.of(strategy)),
             tuple(
-                Value(_written(known, column), _written(paper_numbers(study, strategy), column))
+                Value(
+                    _written(known, column),
+                    _written(paper_numbers(study, strategy), column),
+                    _each(study.of(strategy), column, table),
+                )
                 for column in columns
             ),
         )
@@ -238,7 +243,7 @@ def study_markdown(table: StudyTable) -> str:
     for place, column in enumerate(table.columns):
         header += [column.heading] + ["paper"] * in_paper[place]
         for line, row in zip(rows, table.rows, strict=True):
-            ours, paper = row.values[place]
+            ours, paper, _ = row.values[place]
             line += [ours or "-"] + [paper or "-"] * in_paper[place]
     return markdown(header, rows) + (f"\n{table.note}\n" if table.note else "")
 
@@ -303,6 +308,13 @@ def _retrained(runs: Sequence[RunRecords]) -> str:
 
 def _written(known: Mapping[str, Spread], column: Column) -> str:
     return known[column.key].written(column.digits) if column.key in known else ""
+
+
+def _each(runs: Sequence[RunRecords], column: Column, table: Accuracies | None) -> str:
+    """What the finished runs have in a column, where a mean hides it."""
+    known = {run.seed: run_numbers(run, table).get(column.key) for run in runs if run.finished}
+    lines = [f"seed {seed}: {value:.{column.digits}f}" for seed, value in known.items() if value is not None]
+    return "\n".join(lines) if len(lines) > 1 else ""
 
 
 def _csv(header: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:

@@ -2,19 +2,18 @@
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 
 from advnas import strategies
-from advnas.records.journal import read_journal
 from advnas.reports.credit import checks_of
+from advnas.reports.directions import BEYOND, Direction, Directions, all_directions
 from advnas.reports.judging import judge
 from advnas.reports.pairs import ENOUGH, Difference, Pairing, compare
 from advnas.reports.study import Accuracies, RunRecords, StudyRecords
 from advnas.search.swaps import CreditCheck
 from advnas.search.verdict import MANY_FREE, SETTLED, Remark, free_share, undecided
 
-_ADVICE = f"Run at least {ENOUGH}: --seeds {ENOUGH}."
+_SHOWN = 4  # decisions that are named
 
 
 def verdict(study: StudyRecords, table: Accuracies | None = None) -> list[Remark]:
@@ -22,7 +21,7 @@ def verdict(study: StudyRecords, table: Accuracies | None = None) -> list[Remark
 
     table: knows what an answer is worth that was not retrained.
     """
-    return [*against_baselines(study, table), *conduct(study)]
+    return [*against_baselines(study, table), *conduct(study, all_directions(study))]
 
 
 def against_baselines(study: StudyRecords, table: Accuracies | None) -> list[Remark]:
@@ -39,15 +38,15 @@ def against_baselines(study: StudyRecords, table: Accuracies | None) -> list[Rem
     return compared + [_not_run(name, learning) for name in missing]
 
 
-def conduct(study: StudyRecords) -> list[Remark]:
-    """How the searches that learn went, whatever their answers are worth."""
+def conduct(study: StudyRecords, known: Mapping[str, Directions]) -> list[Remark]:
+    """How the searches that learn went, whatever their answers are worth. known: see `all_directions`."""
     remarks = [] if study.diagnosis is None else [Remark(study.diagnosis.good, study.diagnosis.text)]
     for strategy in study.learning:
         runs = [run for run in study.of(strategy) if run.finished]
         if runs:
             remarks += _collapse(strategy, runs)
             remarks += _certainty(strategy, runs)
-            remarks += _noise(strategy, runs)
+            remarks += _directions(strategy, runs, known)
             remarks += _credit(runs)
             remarks += _within_limits(strategy, runs)
     return remarks
@@ -120,24 +119,36 @@ def _certainty(strategy: str, runs: Sequence[RunRecords]) -> Iterator[Remark]:
         yield Remark(None, f"Undecided in {strategy}, two operations being as good as equal: {'; '.join(named)}.")
 
 
-def _noise(strategy: str, runs: Sequence[RunRecords]) -> Iterator[Remark]:
-    """Over the steps of theta: the standard deviation of the signal at a decision, in units of its mean."""
-    worst: tuple[float, str, int] | None = None
-    for run in runs:
-        for name, values in _signals(run.folder / "metrics.jsonl").items():
-            mean = abs(statistics.fmean(values))
-            ratio = statistics.stdev(values) / mean if mean and len(values) > 1 else math.inf
-            if math.isfinite(ratio):
-                worst = max(worst or (0.0, "", 0), (ratio, f"{name} of seed {run.seed}", len(values)))
-    if worst is not None:
-        ratio, where, steps = worst
-        enough = ratio < math.sqrt(steps) / 2
-        yield Remark(
-            None,
-            f"The noisiest signal {strategy} learnt from was at {where}: it scatters {ratio:.1f} times as far as "
-            f"its mean is from 0, over {steps} steps, "
-            + ("so its direction is known." if enough else "so its direction is a guess."),
-        )
+def _directions(strategy: str, runs: Sequence[RunRecords], known: Mapping[str, Directions]) -> Iterator[Remark]:
+    """Whether the operations that theta prefers lead their rivals beyond noise, in how many decisions."""
+    own = [known[run.name] for run in runs]
+    source = next((one.source for one in own if one.found), own[0].source)
+    found = [(run.seed, one) for run in runs for one in known[run.name].found]
+    if not found:
+        yield Remark(None, f"Whether {strategy}'s directions are known cannot be told: {source}.")
+        return
+    open_ones = [(seed, one) for seed, one in found if not one.known]
+    told = (
+        f"The direction of {strategy} is known at {len(found) - len(open_ones)} of {len(found)} decisions: there "
+        f"the preferred operation leads every rival by more than {BEYOND} standard errors. Compared: {source}"
+    )
+    yield Remark(None if open_ones else True, f"{told}. {_named(open_ones)}".strip())
+
+
+def _named(open_ones: Sequence[tuple[int, Direction]]) -> str:
+    if not open_ones:
+        return ""
+    named = "; ".join(_open(seed, one) for seed, one in open_ones[:_SHOWN])
+    more = f"; and {len(open_ones) - _SHOWN} more" if open_ones[_SHOWN:] else ""
+    return f"Open: {named}{more}."
+
+
+def _open(seed: int, one: Direction) -> str:
+    where, rival = f"{one.decision} of seed {seed}", one.closest
+    if rival is None:
+        return f"{where}, {one.operation} (nothing recorded to compare it by)"
+    ahead = ", so the rival is ahead" if rival.against else ""
+    return f"{where}, {one.operation} against {rival.rival} ({rival}{ahead})"
 
 
 def _credit(runs: Sequence[RunRecords]) -> Iterator[Remark]:
@@ -161,13 +172,3 @@ def _within_limits(strategy: str, runs: Sequence[RunRecords]) -> Iterator[Remark
             yield Remark(False, f"{told}: seed {', '.join(outside)} is NOT within the limit.")
         else:
             yield Remark(True, f"{told}: all {len(own)} answers are within it.")
-
-
-def _signals(path: Path) -> dict[str, list[float]]:
-    """dr/dw_i of every decision in every step of theta; empty for strategies that learn from the loss alone."""
-    signals: dict[str, list[float]] = {}
-    if path.exists():
-        for line in read_journal(path):
-            for name, value in line.get("advantages", {}).items():
-                signals.setdefault(name, []).append(value)
-    return signals

@@ -1,0 +1,78 @@
+"""What all figures of a report share: their size, their legends, and their files."""
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from advnas import strategies
+from advnas.records.files import write_atomically
+from advnas.reports.curves import Look, look
+from advnas.reports.hover import with_values
+from advnas.reports.literal import literal
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+SIZE = (10, 4.2)
+MARKERS = "osD^vPXh<>d"
+
+
+class Drawing(NamedTuple):
+    """A figure and its words. name: of its files. caption: says what is to be seen to whoever cannot see it."""
+
+    name: str
+    title: str
+    caption: str
+    figure: "Figure"
+
+
+def save(drawing: Drawing, folder: Path) -> list[Path]:
+    """PNG and SVG. The SVG of equal data is equal to the byte: no date, no random names. It tells its values."""
+    from matplotlib import rc_context
+
+    paths = [folder / f"{drawing.name}.png", folder / f"{drawing.name}.svg"]
+    text = io.StringIO()
+    with rc_context({"svg.hashsalt": "advnas"}):
+        drawing.figure.savefig(paths[0], dpi=150)
+        drawing.figure.set_layout_engine("none")  # finding the places took longer than drawing: keep them
+        drawing.figure.savefig(text, format="svg", metadata={"Date": None})
+    write_atomically(paths[1], with_values(text.getvalue(), drawing.figure))
+    return paths
+
+
+def draw_dot(axes: "Axes", strategy: str, seed: int, place: tuple[float, float], marker: str = "o") -> "Line2D":
+    """Draw what one run found. It is a line of its own, so that it can tell its seed."""
+    label, color = f"{strategy}, seed {seed}", look_of(strategy).color
+    (dot,) = axes.plot(*place, marker, color=color, alpha=0.6, markersize=8, mew=0, label=label)
+    return dot
+
+
+def finish(axes: "Axes", label: str) -> None:
+    """Name the horizontal axis, and leave out what only frames."""
+    axes.set_xlabel(literal(label))
+    axes.grid(alpha=0.25)
+    if label.startswith("epoch"):
+        axes.locator_params(axis="x", integer=True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def legend(figure: "Figure", *panels: "Axes") -> None:
+    """Put one legend of some panels beside all of them; each label comes once."""
+    handles = {
+        label: handle for axes in panels for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    legend_of(figure, handles)
+
+
+def legend_of(figure: "Figure", handles: Mapping[str, "Artist"]) -> None:
+    """Put a legend beside all panels: what is drawn, by its name."""
+    figure.legend(list(handles.values()), list(handles), loc="outside right center", frameon=False, fontsize=9)
+
+
+def look_of(name: str) -> Look:
+    """How a strategy is drawn; one of somebody else's has a look too."""
+    return look(name) if name in strategies.names() else Look("#333333", "-")
