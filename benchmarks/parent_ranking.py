@@ -296,7 +296,10 @@ def table(runs: Sequence[Run], fields: Mapping[str, tuple[str, str]]) -> Run:
     columns = [{"title": title, "field": title} for title in ("parent", "draws")]
     columns += [{"title": "judged on", "field": "judge"}] if fields is CELL_COLUMNS else []
     columns += [{"title": "epoch", "field": "epochs", "format": "d"}]
-    columns += [{"title": title, "field": name, "format": form} for name, (title, form) in fields.items()]
+    columns += [
+        {"title": title, "field": name} | ({"format": form} if form else {})
+        for name, (title, form) in fields.items()
+    ]
     rows = [
         {
             "parent": f"{TITLES[name]} ({own[0][0]['schedule']} epochs)",
@@ -304,10 +307,18 @@ def table(runs: Sequence[Run], fields: Mapping[str, tuple[str, str]]) -> Run:
             "judge": judge,
             "epochs": epochs,
         }
-        | {name: [age[name] for _, age in own] for name in fields}
+        | {name: cell(own, name) for name in fields}
         for (name, draws, judge, epochs), own in grouped(runs).items()
     ]
     return {"source": source(runs), "columns": columns, "rows": rows}
+
+
+def cell(ages: Sequence[tuple[Run, Run]], name: str) -> list[float] | str | None:
+    """One number per seed; of the interval of tau, that of a single seed."""
+    if name != "interval":
+        return [age[name] for _, age in ages]
+    low, high = ages[0][1]["interval"]
+    return f"{low:+.2f} to {high:+.2f}" if len(ages) == 1 else None
 
 
 IMAGE_COLUMNS = {
@@ -318,7 +329,12 @@ IMAGE_COLUMNS = {
     "best": ("accuracy of the first", ".2f"),
     "top10": ("of the first ten", ".2f"),
 }
-CELL_COLUMNS = {"tau": ("tau", "+.2f"), "split_half": ("split-half", "+.2f"), "deviation": ("deviation", ".3f")}
+CELL_COLUMNS = {
+    "tau": ("tau", "+.2f"),
+    "interval": ("95 % interval", ""),
+    "split_half": ("split-half", "+.2f"),
+    "deviation": ("deviation of the losses", ".3f"),
+}
 TITLES = {
     "nasbench201": "NAS-Bench-201",
     "nasbench_macro": "NAS-Bench-Macro",
