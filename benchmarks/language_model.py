@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from advnas import Architecture, Search
+from advnas import Architecture, Search, strategies
 from advnas.answers import SharedLoss
 from advnas.answers.ranking import draw_within
 from advnas.randomness import generator
@@ -67,13 +67,17 @@ def main() -> None:
 def train_all(folder: Path) -> Trained:
     """The answers of the folder, and what is trained beside them; what was done before is read."""
     study, found = study_in(folder), read_results(folder)
-    names = dict.fromkeys(run["strategy"] for run in found)
-    trained = {name: {run["seed"]: outcome(run) for run in found if run["strategy"] == name} for name in names}
-    seeds = list(trained[SEARCHED])
-    trained[RERANKED] = {seed: rerank(study, folder, seed) for seed in seeds}
-    for name, design in designs_of(study).items():
-        trained[f"{name}, by hand"] = {seed: train(study, folder, seed, design) for seed in seeds}
-    return trained
+    answers = {
+        name: {run["seed"]: outcome(run) for run in found if run["strategy"] == name}
+        for name in (SEARCHED, *strategies.baselines())
+    }
+    seeds = list(answers[SEARCHED])
+    by_hand = {
+        f"{name}, by hand": {seed: train(study, folder, seed, design) for seed in seeds}
+        for name, design in designs_of(study).items()
+    }
+    reranked = {seed: rerank(study, folder, seed) for seed in seeds}
+    return {SEARCHED: answers.pop(SEARCHED), RERANKED: reranked, **answers, **by_hand}
 
 
 def outcome(run: Result) -> dict[str, Any]:
@@ -117,7 +121,7 @@ def write_pages(folder: Path, trained: Trained, pages: Path) -> None:
     """Write the tables and the figure of docs/results/language_model.md."""
     source = source_of(folder, trained)
     tables = {
-        "language_model": results_table(trained),
+        "language_model": results_table(trained, study_in(folder).settings.limits["parameters"]),
         "language_model_pairs": pairs_table(trained),
         "language_model_answers": answers_table(trained),
     }
@@ -126,7 +130,7 @@ def write_pages(folder: Path, trained: Trained, pages: Path) -> None:
     draw(trained, pages / "language_model" / "designs.png")
 
 
-def results_table(trained: Trained) -> dict[str, Any]:
+def results_table(trained: Trained, limit: float) -> dict[str, Any]:
     """A row per strategy and design, one number per seed."""
     rows = [
         {
@@ -140,22 +144,20 @@ def results_table(trained: Trained) -> dict[str, Any]:
     columns = [
         {"title": "design", "field": "design"},
         {"title": "bits per character", "field": "bits", "format": ".3f"},
-        {"title": "parameters", "field": "parameters", "format": ",.0f"},
+        {"title": f"parameters, at most {limit:,.0f}", "field": "parameters", "format": ",.0f"},
         {"title": "forward passes for theta and the answer", "field": "passes", "format": ",.0f"},
     ]
     return {"columns": columns, "rows": rows}
 
 
 def pairs_table(trained: Trained) -> dict[str, Any]:
-    """The search against everything, and what was ranked again against the search, seed by seed."""
+    """The search against everything else, seed by seed, and what was ranked again against the search."""
     judged = {
         name: {seed: (Measure(**one["measures"][0]),) for seed, one in results.items()}
         for name, results in trained.items()
     }
-    pairs = [(SEARCHED, other) for other in trained if other != SEARCHED]
-    by_hand = [name for name in trained if name.endswith("by hand")]
-    pairs += [("ranked_random", "random"), *(("ranked_random", other) for other in by_hand)]
-    found = [compare(judged, *pair) for pair in pairs]
+    pairs = [(SEARCHED, other) for other in trained if other not in (SEARCHED, RERANKED)]
+    found = [compare(judged, *pair) for pair in [*pairs, (RERANKED, SEARCHED)]]
     rows = pair_rows([one for one in found if one is not None])
     columns = [{"title": title, "field": title} for title in PAIRS_HEADER]
     return {"columns": columns, "rows": [dict(zip(PAIRS_HEADER, row, strict=True)) for row in rows]}
@@ -165,7 +167,7 @@ def answers_table(trained: Trained) -> dict[str, Any]:
     """What was chosen: a row per seed and way to search."""
     rows = [
         {"answer": name, "seed": seed, "bits": one["measures"][0]["value"], **written(one["architecture"])}
-        for name in (SEARCHED, RERANKED, "ranked_random", "random")
+        for name in (SEARCHED, RERANKED, "ranked_random")
         for seed, one in trained[name].items()
     ]
     columns = [
@@ -241,7 +243,7 @@ def draw_mixers(axes: Any, answers: Sequence[Mapping[str, str]]) -> None:
     widths = [statistics.fmean(int(one[f"ffn {layer}"]) for one in answers) for layer in layers]
     axes.set_xticks(layers, [f"{layer}\n{width:.0f}" for layer, width in zip(layers, widths, strict=True)])
     axes.set_yticks(range(len(MIXERS)), list(MIXERS))
-    axes.set_xlabel("layer, and its mean feed-forward width")
+    axes.set_xlabel("layer, and its mean width")
     axes.set_title(f"seeds of {SEARCHED} that chose a mixer", fontsize=10)
 
 

@@ -6,7 +6,8 @@
 It reads Penn Treebank, character by character, where ADVNAS_DATA has it, and else the source code of Python.
 """
 
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -121,14 +122,19 @@ class LanguageModel(nn.Module):
 
 def treebank(steps: int) -> advnas.Task:
     """Half of the training text for the weights, half for the decisions, the validation text to judge by."""
-    corpus = penn_treebank.read(data_folder())
-    train, valid = (
-        characters(" ".join(corpus.vocabulary[word] for word in text)) for text in (corpus.train, corpus.valid)
-    )
+    train, valid = treebank_texts(data_folder())
     half = len(train) // 2
     judged = list(Pieces(valid, BATCH, CONTEXT, 60).drawn(torch.Generator().manual_seed(0)))
     weights, theta = (Pieces(text, BATCH, CONTEXT, steps) for text in (train[:half], train[half:]))
     return advnas.Task(weights, theta, python_source.bits_per_character, test=judged, examples=BATCH * CONTEXT)
+
+
+@cache
+def treebank_texts(folder: Path) -> tuple[Tensor, Tensor]:
+    """The training and the validation text of Penn Treebank, read once."""
+    corpus = penn_treebank.read(folder)
+    train, valid = (" ".join(corpus.vocabulary[word] for word in text) for text in (corpus.train, corpus.valid))
+    return characters(train), characters(valid)
 
 
 def characters(text: str) -> Tensor:
