@@ -37,6 +37,7 @@ from advnas.records.provenance import provenance
 from advnas.reports.contents import Measure
 from advnas.reports.pairs import compare
 from advnas.reports.tables import PAIRS_HEADER, pair_rows
+from advnas.search import Minibatches
 from advnas.studies.own_network import OwnNetworkStudy, load_searched
 from advnas.studies.run import read_results, run_folder
 from hand_designs import designs_of, study_in, train
@@ -45,7 +46,7 @@ Result = Mapping[str, Any]
 Trained = Mapping[str, Mapping[int, Result]]
 """What was trained, by name and seed."""
 
-SEARCHED, RERANKED = "contrast", "contrast, re-ranked"
+SEARCHED, RERANKED, RANKED = "contrast", "contrast, re-ranked", "ranked_random"
 PROPOSALS = 16  # architectures that are ranked again
 MIXERS = {"attention": "A", "window": "W", "convolution": "C", "recurrence": "R", "none": "-"}
 
@@ -93,13 +94,18 @@ def rerank(study: OwnNetworkStudy, folder: Path, seed: int) -> dict[str, Any]:
         search, data = study.begin(SEARCHED, seed)
         load_searched(run, search)
         search.theta.assign(logits_of(search, found["probabilities"]))
-        count, losses = data.validation_pass(study.length.per_epoch)
-        judged = SharedLoss(search, list(islice(losses, count)), lambda model, loss_of: loss_of(model))
+        judged = judge(study, search, data)
         best = min(proposals(search, found), key=judged.mean)
         known = outcome(found) if best == found["evaluation"]["architecture"] else study.retrain(seed, best, where)
         told = {**known, "passes": found["passes"] + judged.passes, "provenance": provenance()}
         write_atomically(where / "result.json", json.dumps(told))
     return parse_json((where / "result.json").read_bytes(), str(where))
+
+
+def judge(study: OwnNetworkStudy, search: Search, data: Minibatches) -> SharedLoss:
+    """The shared weights on one pass over the data of theta."""
+    count, losses = data.validation_pass(study.length.per_epoch)
+    return SharedLoss(search, list(islice(losses, count)), lambda model, loss_of: loss_of(model))
 
 
 def logits_of(search: Search, probabilities: Mapping[str, Mapping[str, float]]) -> Tensor:
@@ -114,14 +120,29 @@ def proposals(search: Search, found: Result) -> list[Architecture]:
     return list(dict.fromkeys([*known, *draw_within(search, PROPOSALS, generator(search.seed, 0))]))[:PROPOSALS]
 
 
+def shared_bits(folder: Path, trained: Trained, seed: int) -> dict[str, Any]:
+    """What shared weights, trained by uniform draws, say about all that was trained alone: bits by name."""
+    path = folder / "shared" / f"{seed}.json"
+    if not path.exists():
+        study, run = study_in(folder), run_folder(folder, RANKED, seed)
+        search, data = study.begin(RANKED, seed)
+        load_searched(run, search)
+        judged = judge(study, search, data)
+        bits = {name: judged.mean(results[seed]["architecture"]) for name, results in trained.items()}
+        write_atomically(path, json.dumps({"bits": bits, "provenance": provenance()}))
+    return parse_json(path.read_bytes(), str(path))
+
+
 # The page
 
 
 def write_pages(folder: Path, trained: Trained, pages: Path) -> None:
     """Write the tables and the figure of docs/results/language_model.md."""
+    shared = [shared_bits(folder, trained, seed) for seed in trained[SEARCHED]]
     source = source_of(folder, trained)
+    limit = study_in(folder).settings.limits["parameters"]
     tables = {
-        "language_model": results_table(trained, study_in(folder).settings.limits["parameters"]),
+        "language_model": results_table(trained, [one["bits"] for one in shared], limit),
         "language_model_pairs": pairs_table(trained),
         "language_model_answers": answers_table(trained),
     }
@@ -130,13 +151,14 @@ def write_pages(folder: Path, trained: Trained, pages: Path) -> None:
     draw(trained, pages / "language_model" / "designs.png")
 
 
-def results_table(trained: Trained, limit: float) -> dict[str, Any]:
+def results_table(trained: Trained, shared: Sequence[Mapping[str, float]], limit: float) -> dict[str, Any]:
     """A row per strategy and design, one number per seed."""
     rows = [
         {
             "design": name,
             "bits": [one["measures"][0]["value"] for one in results.values()],
             "parameters": [one["parameters"] for one in results.values()],
+            "shared": [bits[name] for bits in shared],
             "passes": next(iter(results.values())).get("passes"),
         }
         for name, results in trained.items()
@@ -144,6 +166,7 @@ def results_table(trained: Trained, limit: float) -> dict[str, Any]:
     columns = [
         {"title": "design", "field": "design"},
         {"title": "bits per character", "field": "bits", "format": ".3f"},
+        {"title": "by shared weights", "field": "shared", "format": ".3f"},
         {"title": f"parameters, at most {limit:,.0f}", "field": "parameters", "format": ",.0f"},
         {"title": "forward passes for theta and the answer", "field": "passes", "format": ",.0f"},
     ]
@@ -167,7 +190,7 @@ def answers_table(trained: Trained) -> dict[str, Any]:
     """What was chosen: a row per seed and way to search."""
     rows = [
         {"answer": name, "seed": seed, "bits": one["measures"][0]["value"], **written(one["architecture"])}
-        for name in (SEARCHED, RERANKED, "ranked_random")
+        for name in (SEARCHED, RERANKED, RANKED)
         for seed, one in trained[name].items()
     ]
     columns = [
