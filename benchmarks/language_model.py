@@ -139,7 +139,8 @@ def shared_bits(folder: Path, trained: Trained, seed: int) -> dict[str, Any]:
 def write_pages(folder: Path, trained: Trained, pages: Path) -> None:
     """Write the tables and the figure of docs/results/language_model.md."""
     shared = [shared_bits(folder, trained, seed) for seed in trained[SEARCHED]]
-    source = source_of(folder, trained)
+    results = [one for by_seed in trained.values() for one in by_seed.values()]
+    source = source_of(folder, list(trained[SEARCHED]), [one["provenance"] for one in [*results, *shared]])
     limit = study_in(folder).settings.limits["parameters"]
     tables = {
         "language_model": results_table(trained, [one["bits"] for one in shared], limit),
@@ -210,10 +211,9 @@ def written(architecture: Mapping[str, str]) -> dict[str, str]:
     return {"mixers": f"`{mixers}`", "widths": " ".join(architecture[f"ffn {layer}"] for layer in layers)}
 
 
-def source_of(folder: Path, trained: Trained) -> dict[str, Any]:
+def source_of(folder: Path, seeds: Sequence[int], made: Sequence[Mapping[str, str]]) -> dict[str, Any]:
     """Where the numbers come from, as the results say it."""
-    made = [one["provenance"] for results in trained.values() for one in results.values()]
-    seeds, commits = sorted(trained[SEARCHED]), unique(one["commit"] for one in made)
+    commits = unique(one["commit"] for one in made)
     commands = unique(one["command"].replace(str(folder), "F") for one in made)
     return {
         "command": [re.sub(r"^python \S*benchmarks/", "benchmarks/", one) for one in commands],
