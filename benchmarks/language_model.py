@@ -267,7 +267,7 @@ def draw_mixers(axes: Any, answers: Sequence[Mapping[str, str]]) -> None:
     axes.set_xticks(layers, [f"{layer}\n{width:.0f}" for layer, width in zip(layers, widths, strict=True)])
     axes.set_yticks(range(len(MIXERS)), list(MIXERS))
     axes.set_xlabel("layer, and its mean width")
-    axes.set_title(f"seeds of {SEARCHED} that chose a mixer", fontsize=10)
+    axes.set_title(f"{SEARCHED}: seeds per mixer", fontsize=10)
 
 
 if __name__ == "__main__":
