@@ -355,6 +355,8 @@ def test_the_answer_can_be_refined_by_the_shared_weights(at_home, here):
     assert result["evaluation"]["architecture"] == result["refined"]["architecture"]
     page = Path("found/report/index.html").read_text()
     assert "argmax refined by the shared weights" in page
+    assert "<dt>answer</dt> <dd>refined</dd>" in page
+    assert "<dd>None</dd>" not in page  # what was not asked for is not told
 
 
 # The folder of a search in Python

@@ -193,7 +193,7 @@ _Folder = Annotated[Path | None, arg(metavar="F", help_behavior_hint="")]
 class Search:
     """Search a network, retrain what was found, and tell whether that beats equal-cost random search.
 
-    Without arguments: the layers of a small language model of Python's own source code, in about four minutes. With
+    Without arguments: the layers of a small language model of Python's own source code, in about six minutes. With
     module:function: your own network, as your function makes it.
     """
 
