@@ -36,9 +36,7 @@ class Staged:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for `result.json`."""
-        return {name: value for name, value in vars(self).items() if name != "architecture"} | {
-            "architecture": dict(self.architecture)
-        }
+        return vars(self) | {"architecture": dict(self.architecture)}
 
 
 def answer_stage(run: SearchRun, recorder: Recorder, answers: Mapping[str, Answer], strategy: str) -> Staged | None:
