@@ -1,10 +1,12 @@
 from functools import partial
 
+import pytest
 import torch
 
 from advnas import Draw
 from advnas.randomness import generator
 from advnas.search import Policy
+from advnas.search.step import NonFinite
 from advnas.strategies import Feedback, Phase
 from advnas.strategies.advantage import Advantage
 
@@ -39,6 +41,22 @@ def test_searches_side_by_side_are_clipped_each_by_its_own_norm():
         learner.learn(feedback(slopes[rows], torch.zeros(len(rows))), learner.draw(Phase.ARCHITECTURE, None), None)
         moves.append(learner.distribution.logits[0])
     assert torch.allclose(*moves)
+
+
+def test_a_gradient_whose_square_overflows_is_clipped_like_any_other():
+    learner = policy(1, clip=0.1)
+    draw = learner.draw(Phase.ARCHITECTURE, None)
+    update = learner.learn(feedback(torch.tensor([[[1e25, -1e25]]]), torch.zeros(1)), draw, None)
+    assert update.norm == pytest.approx(1e25 * 2**-0.5, rel=1e-6)
+    assert (learner.distribution.logits[0] - learner.distribution.logits[0].mean()).norm().item() == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(("slope", "clip"), [(1e25, None), (torch.inf, 0.1)])
+def test_a_gradient_that_an_optimiser_cannot_square_is_refused(slope, clip):
+    learner = policy(1, clip=clip)
+    draw = learner.draw(Phase.ARCHITECTURE, None)
+    with pytest.raises(NonFinite, match="gradient of theta"):
+        learner.learn(feedback(torch.tensor([[[slope, 0.0]]]), torch.zeros(1)), draw, None)
 
 
 def test_searches_side_by_side_remember_each_its_own_best():

@@ -202,6 +202,18 @@ def test_weight_gradients_are_clipped_by_their_norm(clip, norm):
     assert lengths[0].item() == pytest.approx(expected, rel=1e-3)
 
 
+@pytest.mark.parametrize("clip", [0.1, None])
+def test_weight_gradients_whose_square_overflows_are_clipped_or_refused(clip):
+    model = nn.Sequential(Offsets(), Choice({"skip": nn.Identity()}))
+    search = Search(model, "random", weight_optimizer=partial(torch.optim.SGD, lr=1.0), weight_clip=clip)
+    if clip is None:
+        with pytest.raises(NonFiniteLoss, match="gradient of the weights has norm inf"):
+            search.weight_step(lambda model: 1e25 * model(torch.ones(3)).sum())
+    else:
+        search.weight_step(lambda model: 1e25 * model(torch.ones(3)).sum())
+        assert torch.cat([model[0].one, model[0].two]).norm().item() == pytest.approx(clip, rel=1e-4)
+
+
 # Architecture steps
 
 

@@ -164,11 +164,13 @@ class Policy:
             ascent = found.gradient * reached.unsqueeze(-1)
             if self.budget and self._has_gradient:
                 ascent, reached, multipliers = self.budget.steer(ascent, reached, Distribution(self._leaf.detach()))
-            norms = torch.linalg.vector_norm(ascent, dim=(-2, -1), keepdim=True)
+            # Before clipping in double precision: where squares overflow, the norm itself need not.
+            norms = torch.linalg.vector_norm(ascent, dim=(-2, -1), keepdim=True, dtype=torch.float64)
             norm = norms.norm().item()
             check_finite("The gradient of theta has norm", norm)
             if self.clip is not None:  # every search by its own norm
-                ascent = ascent * (self.clip / (norms + 1e-6)).clamp(max=1.0)
+                ascent = ascent * (self.clip / (norms + 1e-6)).clamp(max=1.0).to(ascent.dtype)
+            check_finite("The square of the gradient of theta is", ascent.square().sum().item())
             self.theta.set_gradient(-ascent, reached)
             self.optimizer.step()
         if self.budget and not self._has_gradient:

@@ -80,8 +80,14 @@ def clip_gradient(parameters: list[nn.Parameter], most: float | None) -> Tensor:
     Raises:
         ValueError: one of them is sparse.
     """
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     try:
-        return nn.utils.clip_grad_norm_(parameters, most or math.inf)
+        norm = nn.utils.get_total_norm(gradients)
+        if most is not None:
+            if norm.isinf():  # where squares overflow, the norm itself need not
+                norm = nn.utils.get_total_norm([gradient.double() for gradient in gradients]).to(norm.dtype)
+            nn.utils.clip_grads_with_norm_(parameters, most, norm)
+        return norm
     except NotImplementedError:
         sparse = [parameter for parameter in parameters if parameter.grad is not None and parameter.grad.is_sparse]
         if not sparse:
