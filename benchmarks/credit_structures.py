@@ -221,8 +221,8 @@ def readme_parent(epochs: int, seed: int) -> Parent:
 # Real parents
 
 
-def cifar10_losses(seed: int) -> tuple[Training, list[LossOf]]:
-    """Images of 16 x 16: one half for the weights, 4 minibatches of the other half to judge by."""
+def cifar10_losses(seed: int, judged: int = 4) -> tuple[Training, list[LossOf]]:
+    """Images of 16 x 16: one half for the weights, some minibatches of the other half to judge by."""
     folder = data_folder(None)
     images, halves = cifar10.read_once(folder, "train"), cifar10.parts(folder, 6_400)
     weights, theta = (ImageStream(images, half, batch=64, seed=seed_of(seed, n)) for n, half in enumerate(halves))
@@ -231,7 +231,9 @@ def cifar10_losses(seed: int) -> tuple[Training, list[LossOf]]:
         pixels, labels = stream.batch(number)
         return loss_on((F.avg_pool2d(pixels, 2), labels))
 
-    return lambda search: loss_at(weights, search.weight_steps), [loss_at(theta, number) for number in range(4)]
+    return lambda search: loss_at(weights, search.weight_steps), [
+        loss_at(theta, number) for number in range(judged)
+    ]
 
 
 def nasbench201_parent(epochs: int, seed: int) -> Parent:
