@@ -29,7 +29,6 @@ One file per (variant, seed) is kept in the folder, so that the benchmark resume
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -49,13 +48,14 @@ from advnas.distribution import Distribution
 from advnas.paper import image_search, macro
 from advnas.randomness import generator
 from advnas.records.checkpoints import load_state
-from advnas.records.files import parse_json, write_atomically
+from advnas.records.files import write_atomically
 from advnas.records.provenance import provenance
 from advnas.reports.pairs import difference
 from advnas.search import Minibatches
 from advnas.strategies import Feedback, Phase, State, Strategy
 from advnas.studies.run import run_warmup, warmup_file
 from advnas.tasks.data_folder import data_folder
+from kept import kept, read_all
 
 Run = dict[str, Any]
 
@@ -200,23 +200,17 @@ def measure_all(options: argparse.Namespace) -> Iterator[Run]:
     folder = options.folder / preset
     for seed in seeds:
         for variant in options.variants:
-            path = folder / f"{variant}-{seed}.json"
-            if not path.exists():
-                run_warmup(study, seed, folder)
-                run = measure(study, variant, seed, folder)
-                write_atomically(path, json.dumps(run, indent=1))
-                print(told(run), file=sys.stderr, flush=True)
-            yield parse_json(path.read_bytes(), str(path))
+            yield kept(folder / f"{variant}-{seed}.json", partial(measure, study, variant, seed, folder))
 
 
 def stored(folder: Path) -> list[Run]:
     """Read all results of a folder."""
-    paths = [path for name in VARIANTS for path in sorted((folder / "laptop").glob(f"{name}-[0-9]*.json"))]
-    return [parse_json(path.read_bytes(), str(path)) for path in paths]
+    return [run for name in VARIANTS for run in read_all((folder / "laptop").glob(f"{name}-[0-9]*.json"))]
 
 
 def measure(study: macro.Macro, variant: str, seed: int, folder: Path) -> Run:
     """Search from the warm-up on, and take the answer in every way."""
+    run_warmup(study, seed, folder)
     started = time.perf_counter()
     search, data = begin(study, VARIANTS[variant](), seed)
     warm = load_state(warmup_file(folder, seed))

@@ -38,12 +38,13 @@ from torch import Tensor
 
 from advnas import Draw, strategies
 from advnas.randomness import generator, seed_of, seeded
-from advnas.records.files import parse_json, write_atomically
+from advnas.records.files import write_atomically
 from advnas.records.provenance import provenance
 from advnas.reports.curves import look
 from advnas.testing.directions import Truth, collect, direction
 from advnas.testing.enumeration import every_architecture
 from credit_structures import STRUCTURES, Parent, Structure
+from kept import read, read_all
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -126,7 +127,7 @@ def known(path: Path | None, size: Size) -> Run | None:
     """Read a result of this size, if there is one."""
     if path is None or not path.exists():
         return None
-    run = parse_json(path.read_bytes(), str(path))
+    run = read(path)
     if run["size"] != asdict(size):
         raise ValueError(f"{path} was measured with {run['size']}, not with {asdict(size)}. Name another folder.")
     return run
@@ -134,7 +135,7 @@ def known(path: Path | None, size: Size) -> Run | None:
 
 def stored(folder: Path) -> list[Run]:
     """Read all results of a folder."""
-    return [parse_json(path.read_bytes(), str(path)) for path in sorted(folder.glob("*.json"))]
+    return read_all(folder.glob("*.json"))
 
 
 def measure(name: str, epochs: int, seed: int, size: Size, path: Path | None) -> Run:

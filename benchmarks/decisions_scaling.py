@@ -51,13 +51,14 @@ from advnas import Architecture, Choice, Search, Zero
 from advnas.answers import rank_architectures
 from advnas.answers.batch_norm import batch_statistics
 from advnas.randomness import seed_of, seeded
-from advnas.records.files import parse_json, write_atomically
+from advnas.records.files import write_atomically
 from advnas.records.provenance import provenance
 from advnas.reports.curves import look
 from advnas.retrain import retrain
 from advnas.search.data import Replay
 from advnas.task import mean_over
 from advnas.tasks import digits
+from kept import kept, read_all
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -179,9 +180,7 @@ def compute(wanted: Sequence[Part], folder: Path, scale: Scale) -> None:
             write_atomically(folder / part.file, json.dumps({**part._asdict(), **result, "source": source}))
             print(f"{part.file}: loss {result['loss']:.4f}, {result['seconds']:.1f} s", file=sys.stderr, flush=True)
     for structure in sorted({part.structure for part in wanted}):
-        path = folder / f"units-{structure}.json"
-        if not path.exists():
-            write_atomically(path, json.dumps({**measure_units(structure, scale), "source": source}))
+        kept(folder / f"units-{structure}.json", partial(measure_units, structure, scale))
 
 
 class Bench:
@@ -377,7 +376,8 @@ def measure_units(structure: str, scale: Scale) -> Result:
         for name, search in searches.items():
             seconds[name].append(timed(partial(search.architecture_step, loss)))
     one = statistics.median(seconds.pop("forward pass"))
-    return {"structure": structure, "ratios": {name: statistics.median(own) / one for name, own in seconds.items()}}
+    ratios = {name: statistics.median(own) / one for name, own in seconds.items()}
+    return {"structure": structure, "ratios": ratios, "source": provenance()}
 
 
 def forward(search: Search, loss_of: Callable[[nn.Module], Tensor]) -> None:
@@ -394,7 +394,7 @@ def timed(step: Callable[[], object]) -> float:
 
 def make_tables(folder: Path) -> dict[str, Table]:
     """Make the tables of docs/results, by the names of their files, of what the folder holds."""
-    results, units, rates = (read_results(folder, names) for names in ("*-*-*-*-*.json", "units-*", "rates.json"))
+    results, units, rates = (read_all(folder.glob(names)) for names in ("*-*-*-*-*.json", "units-*", "rates.json"))
     results += [{**one, "structure": "blocks"} for one in results if is_same_in_blocks(one)]
     tables: dict[str, Table] = {}
     if results:
@@ -415,10 +415,6 @@ def make_tables(folder: Path) -> dict[str, Table]:
 
 def is_same_in_blocks(result: Result) -> bool:
     return result["structure"] == "residual" and result["strategy"] not in SEES_THE_SKIP
-
-
-def read_results(folder: Path, names: str) -> list[Result]:
-    return [parse_json(path.read_bytes(), path.name) for path in sorted(folder.glob(names))]
 
 
 def source_of(results: Sequence[Result], options: str = "") -> dict[str, str]:

@@ -22,12 +22,12 @@ from typing import Any
 import torch
 
 from advnas import Search
-from advnas.records.files import parse_json, write_atomically
 from advnas.records.provenance import provenance
 from advnas.reports.pairs import difference
 from advnas.reports.study import read_study
 from advnas.studies.folder import read_settings
 from advnas.studies.own_network import OwnNetworkSettings, OwnNetworkStudy
+from kept import kept
 
 Design = Mapping[str, tuple[str, ...]]
 """Operations in turn, by the kind of decision: the name of a decision without its number."""
@@ -109,11 +109,12 @@ def train(study: OwnNetworkStudy, folder: Path, seed: int, design: Design) -> di
     """Train one design, or read what an earlier call has left."""
     name = "-".join(operation for operations in design.values() for operation in operations)
     where = folder / "hand" / f"{name}-{seed}"
-    if not (where / "result.json").exists():
+
+    def measure() -> dict[str, Any]:
         architecture = architecture_of(design, study.begin("random", seed)[0])
-        trained = study.retrain(seed, architecture, where) | {"provenance": provenance()}
-        write_atomically(where / "result.json", json.dumps(trained))
-    return parse_json((where / "result.json").read_bytes(), str(where))
+        return study.retrain(seed, architecture, where) | {"provenance": provenance()}
+
+    return kept(where / "result.json", measure)
 
 
 def architecture_of(design: Design, search: Search) -> dict[str, str]:

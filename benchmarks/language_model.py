@@ -32,7 +32,7 @@ from advnas import Architecture, Search, strategies
 from advnas.answers import SharedLoss
 from advnas.answers.ranking import draw_within
 from advnas.randomness import generator
-from advnas.records.files import parse_json, write_atomically
+from advnas.records.files import write_atomically
 from advnas.records.provenance import provenance
 from advnas.reports.contents import Measure
 from advnas.reports.pairs import compare
@@ -41,6 +41,7 @@ from advnas.search import Minibatches
 from advnas.studies.own_network import OwnNetworkStudy, load_searched
 from advnas.studies.run import read_results, run_folder
 from hand_designs import designs_of, study_in, train
+from kept import kept, read
 
 Result = Mapping[str, Any]
 Trained = Mapping[str, Mapping[int, Result]]
@@ -89,17 +90,18 @@ def outcome(run: Result) -> dict[str, Any]:
 def rerank(study: OwnNetworkStudy, folder: Path, seed: int) -> dict[str, Any]:
     """Rank what a search proposes once more and train the best, or read what an earlier call has left."""
     where, run = folder / "reranked" / str(seed), run_folder(folder, SEARCHED, seed)
-    if not (where / "result.json").exists():
-        found = parse_json((run / "result.json").read_bytes(), str(run))
+
+    def measure() -> dict[str, Any]:
+        found = read(run / "result.json")
         search, data = study.begin(SEARCHED, seed)
         load_searched(run, search)
         search.theta.assign(logits_of(search, found["probabilities"]))
         judged = judge(study, search, data)
         best = min(proposals(search, found), key=judged.mean)
         known = outcome(found) if best == found["evaluation"]["architecture"] else study.retrain(seed, best, where)
-        told = {**known, "passes": found["passes"] + judged.passes, "provenance": provenance()}
-        write_atomically(where / "result.json", json.dumps(told))
-    return parse_json((where / "result.json").read_bytes(), str(where))
+        return {**known, "passes": found["passes"] + judged.passes, "provenance": provenance()}
+
+    return kept(where / "result.json", measure)
 
 
 def judge(study: OwnNetworkStudy, search: Search, data: Minibatches) -> SharedLoss:
@@ -122,15 +124,16 @@ def proposals(search: Search, found: Result) -> list[Architecture]:
 
 def shared_bits(folder: Path, trained: Trained, seed: int) -> dict[str, Any]:
     """What shared weights, trained by uniform draws, say about all that was trained alone: bits by name."""
-    path = folder / "shared" / f"{seed}.json"
-    if not path.exists():
+
+    def measure() -> dict[str, Any]:
         study, run = study_in(folder), run_folder(folder, RANKED, seed)
         search, data = study.begin(RANKED, seed)
         load_searched(run, search)
         judged = judge(study, search, data)
         bits = {name: judged.mean(results[seed]["architecture"]) for name, results in trained.items()}
-        write_atomically(path, json.dumps({"bits": bits, "provenance": provenance()}))
-    return parse_json(path.read_bytes(), str(path))
+        return {"bits": bits, "provenance": provenance()}
+
+    return kept(folder / "shared" / f"{seed}.json", measure)
 
 
 # The page

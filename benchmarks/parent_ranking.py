@@ -26,10 +26,10 @@ One file per (parent, draws, seed) is kept in the folder, so that the benchmark 
 import argparse
 import json
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +42,7 @@ from advnas.answers.ranking import draw_different
 from advnas.answers.shared_loss import SharedLoss
 from advnas.paper import cifar10, macro, ptb
 from advnas.randomness import generator
-from advnas.records.files import parse_json, write_atomically
+from advnas.records.files import write_atomically
 from advnas.records.provenance import provenance
 from advnas.search import LossOf
 from advnas.strategies import Phase, State, Strategy
@@ -50,6 +50,7 @@ from advnas.strategies.random import Random
 from advnas.studies.study import Study
 from advnas.tasks import penn_treebank
 from advnas.tasks.data_folder import data_folder
+from kept import kept, read_all
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -130,17 +131,12 @@ def measure_all(options: argparse.Namespace) -> Iterator[Run]:
         for name in options.parents:
             for draws in options.draws:
                 path = options.folder / f"{'quick-' * options.quick}{name}-{draws}-{seed}.json"
-                if not path.exists():
-                    run = measure(name, draws, seed, options)
-                    write_atomically(path, json.dumps(run, indent=1))
-                    print(told(run), file=sys.stderr, flush=True)
-                yield parse_json(path.read_bytes(), str(path))
+                yield kept(path, partial(measure, name, draws, seed, options))
 
 
 def stored(folder: Path) -> list[Run]:
     """Read all results of a folder but the quick ones."""
-    paths = [path for name in PARENTS for path in sorted(folder.glob(f"{name}-*.json"))]
-    return [parse_json(path.read_bytes(), str(path)) for path in paths]
+    return [run for name in PARENTS for run in read_all(folder.glob(f"{name}-*.json"))]
 
 
 def measure(name: str, draws: str, seed: int, options: argparse.Namespace) -> Run:
@@ -246,12 +242,12 @@ def recurrent_parent(folder: Path, epochs: int, ages: Sequence[int]) -> Parent:
 
     def alone(architecture: Architecture, seed: int) -> float:
         name = "-".join(architecture.values())
-        path = folder / f"alone-{name}-{seed}.json"
-        if not path.exists():
-            search = study.make_search("random", seed)
-            found = study.evaluate(("argmax", architecture), seed, search, folder / "retrained" / f"{name}-{seed}")
-            write_atomically(path, json.dumps(found | {"source": provenance()}))
-        return float(parse_json(path.read_bytes(), str(path))["valid_perplexity"])
+
+        def train() -> Run:
+            search, where = study.make_search("random", seed), folder / "retrained" / f"{name}-{seed}"
+            return study.evaluate(("argmax", architecture), seed, search, where) | {"source": provenance()}
+
+        return float(kept(folder / f"alone-{name}-{seed}.json", train)["valid_perplexity"])
 
     def judges(data: ptb.PtbText) -> dict[str, list[LossOf]]:
         held_out = penn_treebank.Segments(

@@ -29,9 +29,10 @@ from typing import Any
 import torch
 
 from advnas.paper.toy import ToySearch, ToySettings, run_toy
-from advnas.records.files import parse_json, write_atomically
+from advnas.records.files import write_atomically
 from advnas.records.provenance import provenance
 from decisions_scaling import UNITS, Bench, Scale
+from kept import kept, read_all
 
 Run = dict[str, Any]
 
@@ -47,11 +48,8 @@ def main() -> None:
     torch.set_num_threads(1)
     if options.pages is None:
         for task, strategy in itertools.product(TASKS, STRATEGIES):
-            path = options.folder / f"{task}-{strategy}.json"
-            if not path.exists():
-                found = {"task": task, "strategy": strategy, "runs": list(TASKS[task](strategy)), **provenance()}
-                write_atomically(path, json.dumps(found, indent=1))
-    results = [parse_json(path.read_bytes(), path.name) for path in sorted(options.folder.glob("*.json"))]
+            kept(options.folder / f"{task}-{strategy}.json", partial(measure, task, strategy))
+    results = read_all(options.folder.glob("*.json"))
     if options.pages is not None:
         write_atomically(options.pages / "theta_rate.json", json.dumps(table(results), indent=1) + "\n")
     else:
@@ -63,6 +61,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, required=True, help="of the results; outside of the checkout")
     parser.add_argument("--pages", type=Path, metavar="FOLDER", help="measure nothing; write the table of the docs")
     return parser.parse_args()
+
+
+def measure(task: str, strategy: str) -> dict[str, Any]:
+    """Run one strategy on one task with every length and travel."""
+    return {"task": task, "strategy": strategy, "runs": list(TASKS[task](strategy)), **provenance()}
 
 
 def digits(structure: str) -> Callable[[str], Iterator[Run]]:

@@ -1,15 +1,10 @@
 """Designs by hand are written out for every decision, within the limits of the search."""
 
-import runpy
-from pathlib import Path
-
 import pytest
 from torch import nn
 
 import advnas
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-HAND = runpy.run_path(str(BENCHMARKS / "hand_designs.py"))
+from hand_designs import architecture_of, designs_of
 
 
 def search(limit=None):
@@ -29,20 +24,20 @@ def search(limit=None):
 
 @pytest.mark.parametrize(("limit", "width"), [(None, "8"), (384, "8"), (383, "4"), (200, "2")])
 def test_a_design_is_as_wide_as_the_limit_allows(limit, width):
-    found = HAND["architecture_of"]({"mixer": ("a",)}, search(limit))
+    found = architecture_of({"mixer": ("a",)}, search(limit))
     assert {found[f"mixer {number}"] for number in range(4)} == {"a"}
     assert {found[f"ffn {number}"] for number in range(4)} == {width}
 
 
 def test_operations_come_in_turn():
-    found = HAND["architecture_of"]({"mixer": ("a", "none"), "ffn": ("2",)}, search())
+    found = architecture_of({"mixer": ("a", "none"), "ffn": ("2",)}, search())
     assert [found[f"mixer {number}"] for number in range(4)] == ["a", "none", "a", "none"]
     assert {found[f"ffn {number}"] for number in range(4)} == {"2"}
 
 
 def test_a_design_outside_of_the_limits_is_refused():
     with pytest.raises(ValueError, match="outside of the limits"):
-        HAND["architecture_of"]({"mixer": ("b",)}, search(150))
+        architecture_of({"mixer": ("b",)}, search(150))
 
 
 def test_every_job_names_operations_that_there_are():
@@ -52,8 +47,8 @@ def test_every_job_names_operations_that_there_are():
         OwnNetworkSettings("advnas.studies.built_in:make_search", {"task": "python_source", "steps": 2})
     )
     made = study.begin("random", 0)[0]
-    for design in HAND["designs_of"](study).values():
-        architecture = HAND["architecture_of"](design, made)
+    for design in designs_of(study).values():
+        architecture = architecture_of(design, made)
         assert len(architecture) == len(made.space)
         made.derive(architecture)
 
@@ -62,4 +57,4 @@ def test_a_job_without_designs_is_named():
     from advnas.studies.own_network import OwnNetworkSettings, OwnNetworkStudy
 
     with pytest.raises(ValueError, match="no designs by hand for my_module:make"):
-        HAND["designs_of"](OwnNetworkStudy(OwnNetworkSettings("my_module:make")))
+        designs_of(OwnNetworkStudy(OwnNetworkSettings("my_module:make")))

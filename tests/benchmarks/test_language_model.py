@@ -16,7 +16,6 @@ SEEDS = (0,)
 
 @pytest.fixture
 def benchmark(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     return importlib.import_module("language_model")
 
