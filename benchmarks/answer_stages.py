@@ -45,7 +45,7 @@ from advnas.answers.refinement import refine_by
 from advnas.answers.shared_loss import SharedLoss
 from advnas.answers.uniform import Halving, rank_uniform
 from advnas.distribution import Distribution
-from advnas.paper import image_search, macro
+from advnas.paper import macro
 from advnas.randomness import generator
 from advnas.records.checkpoints import load_state
 from advnas.records.files import write_atomically
@@ -212,7 +212,7 @@ def measure(study: macro.Macro, variant: str, seed: int, folder: Path) -> Run:
     """Search from the warm-up on, and take the answer in every way."""
     run_warmup(study, seed, folder)
     started = time.perf_counter()
-    search, data = begin(study, VARIANTS[variant](), seed)
+    search, data = study.make_search(VARIANTS[variant](), seed), study.make_data(seed)
     warm = load_state(warmup_file(folder, seed))
     search.load_weights(warm["weights"])
     data.restore(warm["data"])
@@ -233,13 +233,6 @@ def measure(study: macro.Macro, variant: str, seed: int, folder: Path) -> Run:
         "seconds": round(time.perf_counter() - started, 1),
         **provenance(),
     }
-
-
-def begin(study: macro.Macro, strategy: Strategy, seed: int) -> tuple[Search, Minibatches]:
-    """Begin a search with any strategy and the settings of the study."""
-    network = study.make_search("random", seed).model
-    search = image_search.make_search(network, strategy, seed, study.settings)
-    return search, study.make_data(seed)
 
 
 def advance(search: Search, data: Minibatches, turns: int) -> float:

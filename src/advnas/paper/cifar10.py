@@ -2,17 +2,14 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from advnas.arguments import check_count
-from advnas.paper import image_search
-from advnas.paper.image_search import ImageSearchSettings
-from advnas.randomness import seed_of, seeded
-from advnas.search import Length, Search, TwoStreams
+from advnas.paper.image_search import ImageSearch, ImageSearchSettings
 from advnas.spaces.nasbench201 import ConvolutionCellNetwork
-from advnas.strategies import Answer
-from advnas.studies.study import Comparison, Taken, answer_of
+from advnas.studies.study import Comparison
 from advnas.tasks import cifar10
+from advnas.tasks.image_stream import Images
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,53 +51,28 @@ STRATEGIES = (
 
 
 @dataclass(frozen=True)
-class Cifar10:
+class Cifar10(ImageSearch):
     """The study as something that can be run, run by run. data_folder: where the images lie."""
 
     settings: Cifar10Settings
-    data_folder: Path
 
     name: ClassVar[str] = "cifar10"
     title: ClassVar[str] = "cifar10"
     table: ClassVar[str] = "nasbench201"
 
-    @property
-    def length(self) -> Length:
-        """How long a search is."""
-        return self.settings.length
+    def make_network(self) -> ConvolutionCellNetwork:
+        """Build the network of NAS-Bench-201."""
+        settings = self.settings
+        return ConvolutionCellNetwork(channels=settings.channels, cells=settings.cells, zero=settings.zero)
+
+    def read_images(self) -> Images:
+        """Read all training images."""
+        return cifar10.read_once(self.data_folder, "train")
 
     def procedure(self) -> dict[str, str]:
-        """What the settings do not say, in words."""
+        """Say in words what the settings do not."""
         augmentation = "flips, and crops after a border of 4 pixels, on both halves"
         return self.settings.procedure() | {"augmentation": augmentation}
-
-    def check(self, strategy: str, seed: int) -> None:
-        """The images must be there and be the right ones."""
-        cifar10.parts(self.data_folder, self.settings.images)
-
-    def begin(self, strategy: str, seed: int) -> tuple[Search, TwoStreams]:
-        """A search at its beginning, and both halves of the data."""
-        return self.make_search(strategy, seed), self.make_data(seed)
-
-    def answer_of(self, strategy: str) -> Answer:
-        """As the settings ask for, or as the strategy says."""
-        return answer_of(strategy, self.settings.answer)
-
-    def make_search(self, strategy: str, seed: int) -> Search:
-        """A search of the network, with weights that depend on the seed alone."""
-        settings = self.settings
-        with seeded(seed_of(seed)):
-            network = ConvolutionCellNetwork(channels=settings.channels, cells=settings.cells, zero=settings.zero)
-        return image_search.make_search(network, settings.strategy(strategy), seed, settings)
-
-    def make_data(self, seed: int) -> TwoStreams:
-        """Both halves, in an order and with an augmentation of the seed's own."""
-        images = cifar10.read_once(self.data_folder, "train")
-        return image_search.make_data(images, self.data_folder, seed, self.settings)
-
-    def evaluate(self, answer: Taken, seed: int, search: Search, folder: Path) -> dict[str, Any]:
-        """Nothing to do: the benchmark's table knows every cell."""
-        return {}
 
 
 def comparison(preset: str, data_folder: Path, *, zero: bool = False) -> Comparison:

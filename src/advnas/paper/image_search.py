@@ -1,17 +1,20 @@
-"""What the searches on CIFAR-10 have in common: their settings, their two halves of the data, their optimisers."""
+"""Studies of searches on the two halves of CIFAR-10 that a table of real trainings judges."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
 from advnas import strategies
 from advnas.arguments import check_count
-from advnas.randomness import seed_of
+from advnas.randomness import seed_of, seeded
 from advnas.search import Length, LossOf, Search, TwoStreams
 from advnas.strategies import Answer, Strategy
+from advnas.studies.study import Taken, answer_of
 from advnas.tasks import cifar10
 from advnas.tasks.image_stream import Images, ImageStream
 from advnas.tasks.images import cross_entropy
@@ -70,41 +73,90 @@ class ImageSearchSettings:
         }
 
 
-def make_search(network: nn.Module, strategy: Strategy, seed: int, settings: ImageSearchSettings) -> Search:
-    """A search of a network by a strategy, in channels_last."""
-    length = settings.length
-    return Search(
-        network.to(memory_format=torch.channels_last),  # type: ignore[call-overload]
-        strategy,
-        steps=length.turns,
-        warmup=length.warmup_turns,
-        weight_optimizer=partial(
-            torch.optim.SGD,
-            lr=settings.weight_rate,
-            momentum=settings.momentum,
-            nesterov=True,
-            weight_decay=settings.weight_decay,
-        ),
-        architecture_optimizer=partial(
-            torch.optim.Adam,
-            lr=settings.theta_rate,
-            betas=settings.theta_betas,
-            weight_decay=settings.theta_decay,
-            fused=True,
-        ),
-        weight_clip=settings.clip,
-        architecture_clip=settings.clip,
-        seed=seed,
-    )
+@dataclass(frozen=True)
+class ImageSearch(ABC):
+    """Such a study as something that can be run, run by run. data_folder: where the images lie.
 
+    A study says what it is called, which table judges it, and what network is searched on which images.
+    """
 
-def make_data(images: Images, data_folder: Path, seed: int, settings: ImageSearchSettings) -> TwoStreams:
-    """Both halves of the training images, in an order and with an augmentation of the seed's own."""
-    training, validation = (
-        ImageStream(images, half, batch=settings.batch, seed=seed_of(seed, purpose))
-        for half, purpose in zip(cifar10.parts(data_folder, settings.images), _PURPOSES, strict=True)
-    )
-    return TwoStreams(partial(loss_at, training), partial(loss_at, validation))
+    settings: ImageSearchSettings
+    data_folder: Path
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    table: ClassVar[str]
+
+    @abstractmethod
+    def make_network(self) -> nn.Module:
+        """Build the network, with random weights."""
+
+    @abstractmethod
+    def read_images(self) -> Images:
+        """Read all training images."""
+
+    @abstractmethod
+    def procedure(self) -> dict[str, str]:
+        """Say in words what the settings do not."""
+
+    @property
+    def length(self) -> Length:
+        """How long a search is."""
+        return self.settings.length
+
+    def check(self, strategy: str, seed: int) -> None:
+        """The images must be there and be the right ones."""
+        cifar10.parts(self.data_folder, self.settings.images)
+
+    def begin(self, strategy: str, seed: int) -> tuple[Search, TwoStreams]:
+        """A search at its beginning, and both halves of the data."""
+        return self.make_search(strategy, seed), self.make_data(seed)
+
+    def answer_of(self, strategy: str) -> Answer:
+        """As the settings ask for, or as the strategy says."""
+        return answer_of(strategy, self.settings.answer)
+
+    def make_search(self, strategy: str | Strategy, seed: int) -> Search:
+        """A search of the network, in channels_last, with weights that depend on the seed alone."""
+        settings, length = self.settings, self.length
+        with seeded(seed_of(seed)):
+            network = self.make_network()
+        return Search(
+            network.to(memory_format=torch.channels_last),  # type: ignore[call-overload]
+            settings.strategy(strategy) if isinstance(strategy, str) else strategy,
+            steps=length.turns,
+            warmup=length.warmup_turns,
+            weight_optimizer=partial(
+                torch.optim.SGD,
+                lr=settings.weight_rate,
+                momentum=settings.momentum,
+                nesterov=True,
+                weight_decay=settings.weight_decay,
+            ),
+            architecture_optimizer=partial(
+                torch.optim.Adam,
+                lr=settings.theta_rate,
+                betas=settings.theta_betas,
+                weight_decay=settings.theta_decay,
+                fused=True,
+            ),
+            weight_clip=settings.clip,
+            architecture_clip=settings.clip,
+            seed=seed,
+        )
+
+    def make_data(self, seed: int) -> TwoStreams:
+        """Both halves of the training images, in an order and with an augmentation of the seed's own."""
+        images, settings = self.read_images(), self.settings
+        training, validation = (
+            ImageStream(images, half, batch=settings.batch, seed=seed_of(seed, purpose))
+            for half, purpose in zip(cifar10.parts(self.data_folder, settings.images), _PURPOSES, strict=True)
+        )
+        return TwoStreams(partial(loss_at, training), partial(loss_at, validation))
+
+    def evaluate(self, answer: Taken, seed: int, search: Search, folder: Path) -> dict[str, Any]:
+        """Nothing to do: the table knows every network."""
+        return {}
 
 
 def loss_at(stream: ImageStream, step: int) -> LossOf:
