@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from advnas import Choice, Draw, SearchSpace, Zero
-from advnas.shapes import note_call
+from advnas.gates.shapes import note_call
 
 Pair = namedtuple("Pair", ["sum", "difference"])
 

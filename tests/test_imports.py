@@ -12,7 +12,7 @@ import advnas
 SOURCE = Path(advnas.__file__).parent
 MODULES = sorted(SOURCE.rglob("*.py"))
 NOUNS = (
-    *("randomness", "arguments", "notebook", "architecture", "trust", "buffers", "gates", "shapes", "choice"),
+    *("randomness", "arguments", "notebook", "architecture", "gates", "choice"),
     *("width", "distribution", "fresh", "ownership", "space", "task"),
 )
 SIDE_ROOMS = ("records", "parallel", "stores", "spaces", "tasks", "tables")  # they know only nouns, and each other

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from advnas.buffers import copy_on_write
 from advnas.gates import (
     ActiveCandidate,
     GatePlacement,
@@ -23,7 +22,8 @@ from advnas.gates import (
     strange_leaf,
     tensors_in,
 )
-from advnas.shapes import Call, describe, note_call, plain_shape, read_call, shape_returned
+from advnas.gates.buffers import copy_on_write
+from advnas.gates.shapes import Call, describe, note_call, plain_shape, read_call, shape_returned
 
 
 class Choice(nn.Module):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
-from advnas.buffers import still
+from advnas.gates.buffers import still
 
 
 def reestimate_batch_norm(

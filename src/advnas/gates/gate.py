@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import _SingleLevelFunction
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from advnas.buffers import copy_on_write
+from advnas.gates.buffers import copy_on_write
 from advnas.gates.placement import GatePlacement
 from advnas.gates.trees import is_weighable, map_tensors
 

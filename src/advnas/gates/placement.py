@@ -7,10 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from advnas.buffers import BufferSnapshot
+from advnas.gates.buffers import BufferSnapshot
 from advnas.gates.trees import map_tensors, tensors_in
-from advnas.randomness import GeneratorStates
-from advnas.trust import (
+from advnas.gates.trust import (
     POSITIVELY_HOMOGENEOUS,
     is_batch_norm,
     is_sequence,
@@ -18,6 +17,7 @@ from advnas.trust import (
     is_unhooked,
     no_global_hooks,
 )
+from advnas.randomness import GeneratorStates
 
 
 @dataclass

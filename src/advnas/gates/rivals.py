@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import _SingleLevelFunction
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from advnas.buffers import copy_on_write
+from advnas.gates.buffers import copy_on_write
 from advnas.gates.gate import inner_product
 from advnas.gates.trees import map_tensors, tensors_in
 from advnas.randomness import GeneratorStates

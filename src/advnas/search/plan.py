@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from advnas.architecture import Draw
 from advnas.arguments import format_size
-from advnas.buffers import still
+from advnas.gates.buffers import still
 from advnas.notebook import table
 from advnas.randomness import generator
 from advnas.space import SearchSpace

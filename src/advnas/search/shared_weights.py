@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from advnas.architecture import Draw
 from advnas.arguments import check_count
-from advnas.buffers import BufferSnapshot, still
+from advnas.gates.buffers import BufferSnapshot, still
 from advnas.parallel.group import Group
 from advnas.parallel.reductions import average_weights
 from advnas.records.plain import plain

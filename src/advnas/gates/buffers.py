@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from advnas.trust import is_batch_norm, is_unhooked
+from advnas.gates.trust import is_batch_norm, is_unhooked
 
 _STATISTICS = {"running_mean", "running_var", "num_batches_tracked"}
 

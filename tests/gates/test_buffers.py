@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from advnas.buffers import BufferSnapshot, still
+from advnas.gates.buffers import BufferSnapshot, still
 
 
 class MovesEverything(nn.Module):

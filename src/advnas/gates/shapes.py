@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from advnas.gates import map_tensors, parts_of
+from advnas.gates.trees import map_tensors, parts_of
 
 Call = tuple[Any, Any]
 """What a module was called with, without the numbers: shape and type of its one tensor, or all its arguments."""
