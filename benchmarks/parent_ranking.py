@@ -6,8 +6,9 @@ architectures reach when they are trained alone:
 
     nasbench201      the network of `advnas experiment cifar10 --preset laptop`; truth: the benchmark's table
     nasbench_macro   that of `advnas experiment macro --preset laptop`; truth: the benchmark's table
-    recurrent4       that of `advnas experiment ptb --preset laptop`; truth: 12 cells, retrained as in that study
+    recurrent4       that of `advnas experiment ptb --preset laptop`; truth: 16 cells, retrained as in that study
     recurrent16      the same, trained for 16 epochs instead of 4
+    recurrent4_...   with a quarter of the rate; without dropout; a matrix per activation; nodes normalised
 
     uniform          every weight step draws every operation with the same probability
     fair             every operation of a decision is drawn once before one is drawn again (FairNAS)
@@ -48,9 +49,9 @@ from advnas.search import LossOf
 from advnas.strategies import Phase, State, Strategy
 from advnas.strategies.random import Random
 from advnas.studies.study import Study
-from advnas.tasks import penn_treebank
 from advnas.tasks.data_folder import data_folder
 from kept import kept, read_all
+from recurrent_parents import RecurrentParent, alone, normalised, own_weights, study_with
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -98,6 +99,7 @@ class Fair(Random):
 DRAWS: dict[str, Callable[[], Strategy]] = {"uniform": Random, "fair": Fair}
 _SAMPLE = 77  # sets the architectures that are compared apart from other randomness of a seed
 _MINIBATCHES = 12
+_CELLS = 16  # of the recurrent network
 
 
 def main() -> None:
@@ -233,32 +235,16 @@ def images_parent(title: str, study: Any, ages: Sequence[int]) -> Parent:
     return Parent(title, study, ages, 150, table_truth(study.table), validation)
 
 
-def recurrent_parent(folder: Path, epochs: int, ages: Sequence[int]) -> Parent:
-    """Cells of the recurrent network; what they are worth is kept in the folder, as it takes longest to know."""
-    study = ptb.Ptb(replace(ptb.PRESETS["laptop"], epochs=epochs), data_folder(None))
+def recurrent(folder: Path, ages: Sequence[int], study: RecurrentParent) -> Parent:
+    """Cells of the recurrent network, each of which is retrained to know what it is worth."""
 
     def truth(chosen: Sequence[Architecture], search: Search) -> list[float]:
-        return [-alone(one, search.seed) for one in chosen]
-
-    def alone(architecture: Architecture, seed: int) -> float:
-        name = "-".join(architecture.values())
-
-        def train() -> Run:
-            search, where = study.make_search("random", seed), folder / "retrained" / f"{name}-{seed}"
-            return study.evaluate(("argmax", architecture), seed, search, where) | {"source": provenance()}
-
-        return float(kept(folder / f"alone-{name}-{seed}.json", train)["valid_perplexity"])
+        return [-alone(one, search.seed, folder) for one in chosen]
 
     def judges(data: ptb.PtbText) -> dict[str, list[LossOf]]:
-        held_out = penn_treebank.Segments(
-            penn_treebank.read_once(study.data_folder).valid,
-            batch=study.settings.batch,
-            length=study.settings.length,
-        )
-        texts = {"training text": data, "held-out text": ptb.PtbText(held_out, held_out)}
-        return {name: validation(text)["validation"] for name, text in texts.items()}
+        return {name: validation(text)["validation"] for name, text in study.texts(data).items()}
 
-    return Parent("recurrent cell, Penn Treebank", study, ages, 12, truth, judges)
+    return Parent("recurrent cell, Penn Treebank", study, ages, _CELLS, truth, judges)
 
 
 PARENTS: dict[str, Callable[[Path], Parent]] = {
@@ -268,8 +254,12 @@ PARENTS: dict[str, Callable[[Path], Parent]] = {
     "nasbench_macro": lambda folder: images_parent(
         "NAS-Bench-Macro", macro.Macro(macro.PRESETS["laptop"], data_folder(None)), (1, 3, 6, 12)
     ),
-    "recurrent4": lambda folder: recurrent_parent(folder, 4, (1, 2, 4)),
-    "recurrent16": lambda folder: recurrent_parent(folder, 16, (2, 4, 8, 16)),
+    "recurrent4": lambda folder: recurrent(folder, (1, 2, 4), study_with()),
+    "recurrent16": lambda folder: recurrent(folder, (2, 4, 8, 16), study_with(epochs=16)),
+    "recurrent4_rate": lambda folder: recurrent(folder, (1, 2, 4), study_with(weight_rate=5.0)),
+    "recurrent4_dropout": lambda folder: recurrent(folder, (1, 2, 4), study_with(dropout=0.0)),
+    "recurrent4_own": lambda folder: recurrent(folder, (1, 2, 4), study_with(own_weights)),
+    "recurrent4_normalised": lambda folder: recurrent(folder, (1, 2, 4), study_with(normalised)),
 }
 
 
@@ -336,6 +326,10 @@ TITLES = {
     "nasbench_macro": "NAS-Bench-Macro",
     "recurrent4": "recurrent cell",
     "recurrent16": "recurrent cell",
+    "recurrent4_rate": "the same with a quarter of the learning rate",
+    "recurrent4_dropout": "the same without dropout",
+    "recurrent4_own": "the same, a matrix per activation",
+    "recurrent4_normalised": "the same, nodes normalised",
 }
 
 

@@ -131,7 +131,7 @@ class Ptb:
         settings = self.settings
         facts = {"examples": settings.batch * settings.length, "controller_rate": settings.controller_rate}
         return Search(
-            self._network(seed),
+            self.make_network(seed),
             strategies.for_task(strategy, **facts),
             steps=self.length.turns,
             warmup=self.length.warmup_turns,
@@ -152,7 +152,7 @@ class Ptb:
         """Retrain the answer from scratch; its perplexities with the weights that were best on validation text."""
         by, architecture = answer
         settings = self.settings
-        network = SearchSpace(self._network(seed)).derive(architecture, fresh=seed_of(seed, _FRESH))
+        network = SearchSpace(self.make_network(seed)).derive(architecture, fresh=seed_of(seed, _FRESH))
         corpus = self._corpus
         outcome = retrain(
             network,
@@ -204,7 +204,8 @@ class Ptb:
     def _weight_optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         return torch.optim.SGD(parameters, lr=self.settings.weight_rate)
 
-    def _network(self, seed: int) -> RecurrentCellNetwork:
+    def make_network(self, seed: int) -> RecurrentCellNetwork:
+        """Build the network, with weights that depend on the seed alone."""
         settings = self.settings
         with seeded(seed_of(seed)):
             return RecurrentCellNetwork(
