@@ -48,7 +48,9 @@ def test_a_gradient_whose_square_overflows_is_clipped_like_any_other():
     draw = learner.draw(Phase.ARCHITECTURE, None)
     update = learner.learn(feedback(torch.tensor([[[1e25, -1e25]]]), torch.zeros(1)), draw, None)
     assert update.norm == pytest.approx(1e25 * 2**-0.5, rel=1e-6)
-    assert (learner.distribution.logits[0] - learner.distribution.logits[0].mean()).norm().item() == pytest.approx(0.1)
+    assert (learner.distribution.logits[0] - learner.distribution.logits[0].mean()).norm().item() == pytest.approx(
+        0.1
+    )
 
 
 @pytest.mark.parametrize(("slope", "clip"), [(1e25, None), (torch.inf, 0.1)])

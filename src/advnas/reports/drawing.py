@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-SIZE = (10, 4.2)
+SIZE = (6.4, 4.6)  # so narrow that their text can still be read on a telephone
+# Letters as text: outlines of letters were half of a page, and nobody can search or copy them.
+SVG = {"svg.hashsalt": "advnas", "svg.fonttype": "none"}
+_LETTERS = 72  # that a line of a legend has room for
+_HANDLE = 10  # letters: what a sign and its distances take
 MARKERS = "osD^vPXh<>d"
 
 
@@ -36,7 +40,7 @@ def save(drawing: Drawing, folder: Path) -> list[Path]:
 
     paths = [folder / f"{drawing.name}.png", folder / f"{drawing.name}.svg"]
     text = io.StringIO()
-    with rc_context({"svg.hashsalt": "advnas"}):
+    with rc_context(SVG):
         drawing.figure.savefig(paths[0], dpi=150)
         drawing.figure.set_layout_engine("none")  # finding the places took longer than drawing: keep them
         drawing.figure.savefig(text, format="svg", metadata={"Date": None})
@@ -60,17 +64,18 @@ def finish(axes: "Axes", label: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def legend(figure: "Figure", *panels: "Axes") -> None:
-    """Put one legend of some panels beside all of them; each label comes once."""
+def legend(figure: "Figure", *panels: "Axes", side: str = "lower") -> None:
+    """Put one legend of some panels below all of them, or above ("upper"); each label comes once."""
     handles = {
         label: handle for axes in panels for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
-    legend_of(figure, handles)
+    legend_of(figure, handles, side)
 
 
-def legend_of(figure: "Figure", handles: Mapping[str, "Artist"]) -> None:
-    """Put a legend beside all panels: what is drawn, by its name."""
-    figure.legend(list(handles.values()), list(handles), loc="outside right center", frameon=False, fontsize=9)
+def legend_of(figure: "Figure", handles: Mapping[str, "Artist"], side: str = "lower") -> None:
+    """Put a legend below or above all panels: what is drawn, by its name."""
+    columns = max(1, min(len(handles), _LETTERS // (_HANDLE + max(map(len, handles), default=0))))
+    figure.legend([*handles.values()], [*handles], loc=f"outside {side} center", ncols=columns, frameon=False)
 
 
 def look_of(name: str) -> Look:
