@@ -1,6 +1,10 @@
+import signal
+
 import pytest
 import torch
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # shells start what runs in the background without Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)  # the networks of these tests are tiny: a second thread only waits for the first
 
 

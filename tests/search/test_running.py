@@ -330,6 +330,26 @@ def test_a_report_needs_a_run_and_a_folder_of_its_own(tmp_path):
         made.report(tmp_path)
 
 
+def test_a_report_is_written_again_in_its_place(tmp_path):
+    for epochs in (1, 2):  # as a script that is run twice
+        made = search()
+        made.run(task(), epochs=epochs)
+        made.report(tmp_path / "r")
+        made.report(tmp_path / "r")
+        assert len(list(read_journal(tmp_path / "r/records.jsonl"))) == epochs + 1
+    search().run(task(), epochs=1, folder=tmp_path / "r", resume=True)  # now these are the records of a run
+    with pytest.raises(ValueError, match="already holds"):
+        made.report(tmp_path / "r")
+
+
+def test_the_report_of_one_search_claims_no_retraining(tmp_path):
+    made = search()
+    made.run(task(), epochs=1)
+    assert (
+        "retrained" not in made.report(tmp_path).read_text().partition("Settings</h2>")[2].partition("<h2>Fig")[0]
+    )
+
+
 # Progress
 
 

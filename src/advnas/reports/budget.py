@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from advnas.records.journal import read_journal
 from advnas.reports.contents import Spent
 from advnas.reports.curves import look
-from advnas.reports.drawing import SIZE, Drawing
+from advnas.reports.drawing import SIZE, Drawing, legend
 from advnas.reports.study import RunRecords, StudyRecords
 
 HEADER = ("answer", "cost", "amount", "limit", "within", "note")
@@ -44,8 +44,7 @@ def _draw_front(study: StudyRecords, name: str) -> Drawing:
         axes.spines[["top", "right"]].set_visible(False)
     likely.set_ylabel("log-likelihood [nats]")
     worth.set_ylabel(study.measures[0].name)
-    handles = dict(zip(*reversed(worth.get_legend_handles_labels()), strict=True))
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=6, frameon=False)
+    legend(figure, worth)
     return Drawing(
         f"front-{name}",
         f"The front of {name.replace('_', '-')}",

@@ -7,6 +7,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from advnas.reports.drawing import drawing_svg
 from advnas.reports.literal import literal
 from advnas.reports.study import ZERO_OPERATIONS
 
@@ -213,7 +214,5 @@ def _draw_node(axes: "Axes", node: str, place: float) -> None:
 
 
 def _save(figure: "Figure", target: "Path | io.StringIO", kind: str) -> None:
-    from matplotlib import rc_context
-
-    with rc_context({"svg.hashsalt": "advnas"}):
+    with drawing_svg():
         figure.savefig(target, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)

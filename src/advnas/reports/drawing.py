@@ -2,8 +2,9 @@
 
 import io
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from advnas import strategies
 from advnas.records.files import write_atomically
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-SIZE = (10, 4.2)
+SIZE = (6.4, 4.6)  # so narrow that their text can still be read on a telephone
+_LETTERS = 72  # that a line of a legend has room for
+_HANDLE = 10  # letters: what a sign and its distances take
 MARKERS = "osD^vPXh<>d"
 
 
@@ -32,16 +35,21 @@ class Drawing(NamedTuple):
 
 def save(drawing: Drawing, folder: Path) -> list[Path]:
     """PNG and SVG. The SVG of equal data is equal to the byte: no date, no random names. It tells its values."""
-    from matplotlib import rc_context
-
     paths = [folder / f"{drawing.name}.png", folder / f"{drawing.name}.svg"]
     text = io.StringIO()
-    with rc_context({"svg.hashsalt": "advnas"}):
+    with drawing_svg():
         drawing.figure.savefig(paths[0], dpi=150)
         drawing.figure.set_layout_engine("none")  # finding the places took longer than drawing: keep them
         drawing.figure.savefig(text, format="svg", metadata={"Date": None})
     write_atomically(paths[1], with_values(text.getvalue(), drawing.figure))
     return paths
+
+
+def drawing_svg() -> AbstractContextManager[None]:
+    """Write equal drawings as equal files, and letters as text: outlines make files large, and cannot be copied."""
+    from matplotlib import rc_context
+
+    return rc_context({"svg.hashsalt": "advnas", "svg.fonttype": "none"})
 
 
 def draw_dot(axes: "Axes", strategy: str, seed: int, place: tuple[float, float], marker: str = "o") -> "Line2D":
@@ -60,17 +68,20 @@ def finish(axes: "Axes", label: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def legend(figure: "Figure", *panels: "Axes") -> None:
-    """Put one legend of some panels beside all of them; each label comes once."""
+def legend(figure: "Figure", *panels: "Axes", above: bool = False) -> None:
+    """Put one legend of some panels below all of them, or above; each label comes once."""
     handles = {
         label: handle for axes in panels for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
-    legend_of(figure, handles)
+    legend_of(figure, handles, above=above)
 
 
-def legend_of(figure: "Figure", handles: Mapping[str, "Artist"]) -> None:
-    """Put a legend beside all panels: what is drawn, by its name."""
-    figure.legend(list(handles.values()), list(handles), loc="outside right center", frameon=False, fontsize=9)
+def legend_of(figure: "Figure", handles: Mapping[str, "Artist"], *, above: bool = False) -> None:
+    """Put a legend below or above all panels: what is drawn, by its name."""
+    columns = max(1, min(len(handles), _LETTERS // (_HANDLE + max(map(len, handles), default=0))))
+    place: Literal["outside upper center", "outside lower center"]
+    place = "outside upper center" if above else "outside lower center"
+    figure.legend([*handles.values()], [*handles], loc=place, ncols=columns, frameon=False)
 
 
 def look_of(name: str) -> Look:

@@ -245,7 +245,7 @@ def _draw_probabilities(run: RunRecords) -> Drawing:
         _draw_decision(axes, run, decision, colors)
     figure.supxlabel(_epoch_label([run]), fontsize="medium")
     figure.supylabel("probability", fontsize="medium")
-    legend(figure, *grid.flat[: len(decisions)])
+    legend(figure, *grid.flat[: len(decisions)], above=True)  # the name of the axis is below
     return Drawing(
         f"probabilities-{run.strategy}",
         f"What {run.strategy} makes of every decision",

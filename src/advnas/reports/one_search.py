@@ -4,13 +4,14 @@ import json
 import shutil
 from pathlib import Path
 
-from advnas.records.files import write_atomically
+from advnas.records.files import parse_json, write_atomically
 from advnas.records.journal import Journal
 from advnas.records.provenance import provenance
 from advnas.search import Search, SearchRun
 from advnas.search.recorder import FORMAT
 
-_FILES = ("run.json", "result.json", "metrics.jsonl", "records.jsonl", "timing.jsonl")
+_COPY = "copied"  # says in run.json that the records are those of a report, which the next one replaces
+_FILES = ("result.json", "metrics.jsonl", "records.jsonl", "timing.jsonl")
 
 
 def report(search: Search, folder: Path | str) -> Path:
@@ -18,8 +19,9 @@ def report(search: Search, folder: Path | str) -> Path:
 
     Args:
         search: what was run.
-        folder: the folder of the run, or a new one, which then gets the records too. A run without a folder has
-            kept a record per epoch and not its steps, so its report says less about noise.
+        folder: the folder of the run, or another, which then gets the records too. A report that was written there
+            before, of this search or another, is replaced; the records of a run are not. A run without a folder
+            has kept a record per epoch and not its steps, so its report says less about noise.
 
     Returns:
         The page; it needs nothing beside it.
@@ -33,7 +35,7 @@ def report(search: Search, folder: Path | str) -> Path:
             "There is nothing to report before search.run(...) has ended. Steps that you take are yours."
         )
     if run.folder is None or target.resolve() != run.folder.resolve():
-        if (target / "run.json").exists() or (target / "study.json").exists():
+        if (target / "study.json").exists() or not _is_free(target / "run.json"):
             raise ValueError(f"{target} already holds the records of a search. Give another folder.")
         target.mkdir(parents=True, exist_ok=True)
         _write_records(run, target)
@@ -44,14 +46,22 @@ def report(search: Search, folder: Path | str) -> Path:
     return write_report(target, None)[0]
 
 
+def _is_free(asked: Path) -> bool:
+    """Whether nothing stands there, or what an earlier report has copied."""
+    return not asked.exists() or _COPY in parse_json(asked.read_bytes(), str(asked))
+
+
 def _write_records(run: SearchRun, target: Path) -> None:
-    if run.folder is not None:
-        for name in _FILES:
-            if (run.folder / name).exists():
-                shutil.copyfile(run.folder / name, target / name)
-        return
     asked = {"format": FORMAT, **run.asked(), "provenance": provenance()}
-    write_atomically(target / "run.json", json.dumps(asked, indent=1) + "\n")
+    if run.folder is not None:
+        asked = json.loads((run.folder / "run.json").read_text(encoding="utf-8"))
+    write_atomically(target / "run.json", json.dumps({**asked, _COPY: True}, indent=1) + "\n")
+    for name in _FILES:
+        (target / name).unlink(missing_ok=True)
+        if run.folder is not None and (run.folder / name).exists():
+            shutil.copyfile(run.folder / name, target / name)
+    if run.folder is not None:
+        return
     write_atomically(target / "result.json", json.dumps(run.result(), indent=1) + "\n")
     journal = Journal(target / "records.jsonl", keep=0)
     for record in run.records:

@@ -141,8 +141,8 @@ def _in_notebook() -> bool:
 
 
 def _belief(run: RunView) -> str:
-    if run.in_warmup or not run.search.architecture_steps:
-        return "warm-up" if run.in_warmup else "theta has not moved"
+    if not run.search.architecture_steps:
+        return "warm-up" if run.in_warmup or run.length.warmup else "theta has not moved"
     entropy = f"entropy {run.search.distribution.entropy().mean().item():.3g} of {initial_entropy(run.search):.3g}"
     return f"{entropy}, {likely(run.search.probabilities())}"
 
