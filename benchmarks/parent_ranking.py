@@ -51,7 +51,7 @@ from advnas.strategies.random import Random
 from advnas.studies.study import Study
 from advnas.tasks.data_folder import data_folder
 from kept import kept, read_all
-from recurrent_parents import RecurrentParent, alone, normalised, own_weights, study_with
+from recurrent_parents import RecurrentParent, alone, own_weights, study_with
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -259,7 +259,7 @@ PARENTS: dict[str, Callable[[Path], Parent]] = {
     "recurrent4_rate": lambda folder: recurrent(folder, (1, 2, 4), study_with(weight_rate=5.0)),
     "recurrent4_dropout": lambda folder: recurrent(folder, (1, 2, 4), study_with(dropout=0.0)),
     "recurrent4_own": lambda folder: recurrent(folder, (1, 2, 4), study_with(own_weights)),
-    "recurrent4_normalised": lambda folder: recurrent(folder, (1, 2, 4), study_with(normalised)),
+    "recurrent4_normalised": lambda folder: recurrent(folder, (1, 2, 4), study_with(normalise=True)),
 }
 
 

@@ -1,18 +1,18 @@
 """The parents of the Penn Treebank study in parent_ranking.py, and changes that might let them know more."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from advnas import Architecture
 from advnas.paper import ptb
 from advnas.randomness import seed_of, seeded
 from advnas.records.provenance import provenance
-from advnas.spaces.recurrent_cell import Activation, RecurrentCell, RecurrentCellNetwork
+from advnas.spaces.recurrent_cell import Activation, RecurrentCellNetwork
 from advnas.tasks import penn_treebank
 from advnas.tasks.data_folder import data_folder
 from kept import kept
@@ -32,41 +32,15 @@ def own_weights(network: RecurrentCellNetwork) -> None:
             module.reset_parameters()
 
 
-class NormalisedCell(RecurrentCell):
-    """Normalises every node over the minibatch, as DARTS does while it searches and not afterwards.
-
-    So the size and the mean of a node do not depend on the activations that were drawn.
-    """
-
-    def __init__(self, hidden: int, nodes: int) -> None:
-        super().__init__(hidden, nodes)
-        self.norm = nn.BatchNorm1d(hidden, affine=False, track_running_stats=False)
-
-    def _step(self, x: Tensor, fans: Sequence[Any]) -> Tensor:
-        arrived: list[list[Tensor]] = [[x], *([] for _ in fans)]
-        nodes = []
-        for number, parts in enumerate(arrived):
-            nodes.append(self.norm(torch.stack(parts).mean(0)))
-            if number < len(fans):
-                for target, y in fans[number].run(nodes[-1]):
-                    arrived[target].append(y)
-        return torch.stack(nodes[1:]).mean(0)
-
-
-def normalised(network: RecurrentCellNetwork) -> None:
-    """Exchange the cell for one that normalises its nodes."""
-    network.cell = NormalisedCell(network.cell.hidden, network.cell.nodes)
-
-
 @dataclass(frozen=True)
 class RecurrentParent(ptb.Ptb):
     """The study with a changed network, as a parent only: nothing is retrained with it."""
 
     change: Change = unchanged
 
-    def make_network(self, seed: int) -> RecurrentCellNetwork:
+    def make_network(self, seed: int, *, normalised: bool = False) -> RecurrentCellNetwork:
         """Build the network of the study and change it."""
-        network = super().make_network(seed)
+        network = super().make_network(seed, normalised=normalised)
         with seeded(seed_of(seed, 1)):
             self.change(network)
         return network

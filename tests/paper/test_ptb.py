@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from advnas import Architecture
-from advnas.paper.ptb import PRESETS, STRATEGIES, Ptb, PtbSettings
+from advnas.paper.ptb import PRESETS, STRATEGIES, Ptb, PtbSettings, comparison
 from advnas.records.checkpoints import Checkpoints
 from advnas.studies.run import read_results, run_search
 from advnas.studies.study import Found
@@ -36,6 +37,15 @@ def test_the_paper_preset_is_the_appendix():
     assert (paper.epochs, paper.retrain_epochs, paper.tokens) == (30, 100, None)
     assert (paper.weight_rate, paper.weight_clip) == (20, 0.25)
     assert (paper.theta_rate, paper.theta_betas, paper.theta_clip) == (3e-3, (0.9, 0.999), 1)
+
+
+def test_nodes_are_normalised_in_the_search_alone(folder, tmp_path):
+    study = comparison("quick", folder, normalise=True).study
+    search = study.make_search("contrast", 0)
+    assert isinstance(search.model.cell.norm, nn.BatchNorm1d)
+    assert isinstance(study.make_network(0).cell.norm, nn.Identity)  # what is retrained
+    plain = Ptb(PRESETS["quick"], folder).make_search("contrast", 0).model.state_dict()
+    assert all(torch.equal(weight, plain[name]) for name, weight in search.model.state_dict().items())
 
 
 def test_the_answer_is_taken_as_in_the_paper(experiment):

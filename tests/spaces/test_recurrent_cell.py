@@ -68,7 +68,11 @@ def sigmoid(x):
 ACTIVATIONS = (lambda x: np.maximum(x, 0), np.tanh, sigmoid, lambda x: x, np.zeros_like)
 
 
-def in_numpy(network, mixture, words, h, constant=0.0):
+def normalise(x):
+    return (x - x.mean(0)) / np.sqrt(x.var(0) + 1e-5)
+
+
+def in_numpy(network, mixture, words, h, constant=0.0, node=lambda x: x):
     """Logits [time, batch, words] and the last h, for weights [decisions, operations] of the activations."""
     edges = dict(zip(NAMES, network.cell.edges, strict=True))
     matrices = {
@@ -81,7 +85,7 @@ def in_numpy(network, mixture, words, h, constant=0.0):
     for row in words.numpy():
         both = np.concatenate([embedding[row], h], axis=1)
         c = sigmoid(both @ w_in[:HIDDEN].T)
-        x = [h + c * (np.tanh(both @ w_in[HIDDEN:].T) - h)]
+        x = [node(h + c * (np.tanh(both @ w_in[HIDDEN:].T) - h))]
         for target in (1, 2, 3):
             arriving = []
             for source in range(target):
@@ -90,7 +94,7 @@ def in_numpy(network, mixture, words, h, constant=0.0):
                 product, weights = x[source] @ w_h.T, mixture[NAMES.index(name)]
                 act = constant + sum(w * f(product) for w, f in zip(weights, ACTIVATIONS, strict=True))
                 arriving.append(x[source] + sigmoid(x[source] @ w_c.T) * (act - x[source]))
-            x.append(np.mean(arriving, axis=0))
+            x.append(node(np.mean(arriving, axis=0)))
         h = np.mean(x[1:], axis=0)
         logits.append(h @ decoder.T + network.decoder.bias.detach().numpy())
     return np.stack(logits), h
@@ -104,6 +108,17 @@ def test_it_computes_the_formulas_of_the_paper(network, space, text, hidden, ope
     expected = in_numpy(network, space.one_hot(chosen).numpy(), text, hidden.numpy())
     np.testing.assert_allclose(logits.detach(), expected[0], rtol=1e-10)
     np.testing.assert_allclose(last.detach(), expected[1], rtol=1e-10)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_nodes_are_normalised_over_the_minibatch_where_asked_for(text, hidden, training):
+    network = RecurrentCellNetwork(WORDS, hidden=HIDDEN, dropout=0.0, normalised=True).double().train(training)
+    space = SearchSpace(network)
+    chosen = architecture("relu", "sigmoid", "zero", "tanh", "identity", "sigmoid")
+    with space.running(chosen):
+        logits, _ = network(text, hidden)
+    expected, _ = in_numpy(network, space.one_hot(chosen).numpy(), text, hidden.numpy(), node=normalise)
+    np.testing.assert_allclose(logits.detach(), expected, rtol=1e-7, atol=1e-9)
 
 
 def test_a_dense_draw_adds_up_the_weighted_activations(network, space, text, hidden):

@@ -34,7 +34,9 @@ class PtbSettings:
     hidden: size of embedding and nodes. nodes: intermediate ones of the cell. tokens: how much of the training
     text the weights read, all of it where None. theta_tokens: how much of the text after it theta reads; where
     None, as in the paper, theta reads what the weights read. length: of the segments that are backpropagated
-    through. warmup: epochs with theta fixed, none in the paper. records: how many an epoch, each with a checkpoint.
+    through. warmup: epochs with theta fixed, none in the paper. normalise: whether the nodes of the cell are
+    normalised during the search, as in DARTS; they never are in what is retrained. records: how many an epoch, each
+    with a checkpoint.
     """
 
     hidden: int = 300
@@ -46,6 +48,7 @@ class PtbSettings:
     dropout: float = 0.5
     epochs: int = 30
     warmup: int = 0
+    normalise: bool = False
     retrain_epochs: int = 100
     weight_rate: float = 20.0
     weight_clip: float = 0.25
@@ -131,7 +134,7 @@ class Ptb:
         settings = self.settings
         facts = {"examples": settings.batch * settings.length, "controller_rate": settings.controller_rate}
         return Search(
-            self.make_network(seed),
+            self.make_network(seed, normalised=settings.normalise),
             strategies.for_task(strategy, **facts),
             steps=self.length.turns,
             warmup=self.length.warmup_turns,
@@ -204,7 +207,7 @@ class Ptb:
     def _weight_optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         return torch.optim.SGD(parameters, lr=self.settings.weight_rate)
 
-    def make_network(self, seed: int) -> RecurrentCellNetwork:
+    def make_network(self, seed: int, *, normalised: bool = False) -> RecurrentCellNetwork:
         """Build the network, with weights that depend on the seed alone."""
         settings = self.settings
         with seeded(seed_of(seed)):
@@ -213,6 +216,7 @@ class Ptb:
                 hidden=settings.hidden,
                 nodes=settings.nodes,
                 dropout=settings.dropout,
+                normalised=normalised,
             )
 
 
@@ -268,9 +272,9 @@ class PtbText:
         return loss_of
 
 
-def comparison(preset: str, data_folder: Path) -> Comparison:
+def comparison(preset: str, data_folder: Path, *, normalise: bool = False) -> Comparison:
     """The study of a preset; see `PtbSettings`."""
-    return Comparison(Ptb(PRESETS[preset], data_folder), STRATEGIES, SEEDS[preset])
+    return Comparison(Ptb(replace(PRESETS[preset], normalise=normalise), data_folder), STRATEGIES, SEEDS[preset])
 
 
 def search_study(options: Mapping[str, Any], data_folder: Path) -> Ptb:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import reduce
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Any
 
 import torch
@@ -88,11 +88,17 @@ class RecurrentCell(nn.Module):
         h'  = mean of x_1 .. x_N
 
     The products of a node with the weights of all its edges are one matrix product.
+
+    normalised: whether x_0 .. x_N are normalised over the minibatch. DARTS does so while it searches, and not in
+        what it trains afterwards: the size and the mean of a node then do not depend on the activations drawn.
     """
 
-    def __init__(self, hidden: int, nodes: int) -> None:
+    def __init__(self, hidden: int, nodes: int, *, normalised: bool = False) -> None:
         super().__init__()
         self.hidden, self.nodes = hidden, nodes
+        self.norm: nn.Module = nn.Identity()
+        if normalised:
+            self.norm = nn.BatchNorm1d(hidden, affine=False, track_running_stats=False)
         self.weight = _cell_weight(2 * hidden)  # W_in: rows of c_in and of what it lets in, columns of x_e and h
         pairs = [(source, target) for target in range(1, nodes + 1) for source in range(target)]
         self.edges = nn.ModuleList(Edge(hidden, source, target) for source, target in pairs)
@@ -118,10 +124,12 @@ class RecurrentCell(nn.Module):
     def _step(self, x: Tensor, fans: "Sequence[_Fan]") -> Tensor:
         """x_0 to h', both [batch, hidden]."""
         arrived: list[list[Tensor]] = [[x], *([] for _ in fans)]
-        for node, fan in enumerate(fans):
-            for target, y in fan.run(_mean(arrived[node])):
+        nodes = []
+        for parts, fan in zip_longest(arrived, fans):
+            nodes.append(self.norm(_mean(parts)))
+            for target, y in fan.run(nodes[-1]) if fan is not None else ():
                 arrived[target].append(y)
-        return _mean([_mean(parts) for parts in arrived[1:]])
+        return _mean(nodes[1:])
 
 
 class _Fan:
@@ -224,7 +232,7 @@ class RecurrentCellNetwork(nn.Module):
 
     vocabulary: how many words there are. hidden: size of the embedding, of every node and of the state that is
     carried through time. nodes: intermediate nodes of the cell. dropout: its probability, drawn anew for every
-    element; what the cell carries to its next step is not dropped.
+    element; what the cell carries to its next step is not dropped. normalised: see `RecurrentCell`.
 
         loss, hidden = model.loss(tokens, targets, hidden)      # detach hidden before the next segment
         logits, hidden = model(tokens, hidden)
@@ -232,14 +240,22 @@ class RecurrentCellNetwork(nn.Module):
     Embedding and decoder do not share their weights.
     """
 
-    def __init__(self, vocabulary: int, *, hidden: int = 300, nodes: int = 3, dropout: float = 0.5) -> None:
+    def __init__(
+        self,
+        vocabulary: int,
+        *,
+        hidden: int = 300,
+        nodes: int = 3,
+        dropout: float = 0.5,
+        normalised: bool = False,
+    ) -> None:
         super().__init__()
         for name, value in {"vocabulary": vocabulary, "hidden": hidden, "nodes": nodes}.items():
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}.")
         self.embedding = WordEmbedding(vocabulary, hidden)
         self.dropout = nn.Dropout(dropout)
-        self.cell = RecurrentCell(hidden, nodes)
+        self.cell = RecurrentCell(hidden, nodes, normalised=normalised)
         self.decoder = Decoder(hidden, vocabulary)
 
     def forward(self, tokens: Tensor, hidden: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -279,6 +295,8 @@ class RecurrentCellNetwork(nn.Module):
         return self.dropout(outputs), last
 
 
-def build(*, vocabulary: int, hidden: int = 300, nodes: int = 3, dropout: float = 0.5) -> RecurrentCellNetwork:
+def build(
+    *, vocabulary: int, hidden: int = 300, nodes: int = 3, dropout: float = 0.5, normalised: bool = False
+) -> RecurrentCellNetwork:
     """Build the language model."""
-    return RecurrentCellNetwork(vocabulary, hidden=hidden, nodes=nodes, dropout=dropout)
+    return RecurrentCellNetwork(vocabulary, hidden=hidden, nodes=nodes, dropout=dropout, normalised=normalised)
