@@ -26,13 +26,13 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from advnas import Architecture, Search, SearchSpace, strategies
-from advnas.distribution import Distribution
+from advnas import Architecture, SearchSpace, strategies
 from advnas.randomness import generator, seed_of
 from advnas.search import PAPER_WEIGHTS, LossOf
 from advnas.search.device import keep_kernels
 from advnas.search.plan import saved_bytes
 from advnas.spaces.nasbench201 import ConvolutionCellNetwork, nasbench201_candidates
+from aimed import AimedSearch, draw_architectures
 
 MANY = 16  # copies of NAS-Bench-201's four operations: 64 candidates an edge
 GROWN = {"advantage", "contrast"}  # strategies that are measured with so many as well
@@ -99,13 +99,14 @@ def keep_freed_memory() -> None:
 def measure(setting: Setting, names: list[str], *, limited: bool = False) -> dict[str, Measure]:
     """For every strategy: architecture_step, weight_step, joint_step and saved_bytes, as ratios."""
     loss_of = make_loss(setting)
-    subjects: dict[str, Subject] = {name: Searching(name, setting) for name in names}
+    subjects: dict[str, Subject] = {name: AimedSearch(make_network(setting), name) for name in names}
     for name in names if limited else ():
-        subjects[f"{name}, limit"] = Searching(name, setting, limit={"parameters": "1M"})
+        subjects[f"{name}, limit"] = AimedSearch(make_network(setting), name, limit={"parameters": "1M"})
     for name in filter(GROWN.__contains__, names):
-        subjects[f"{name}, 64 candidates"] = Searching(name, setting, copies=MANY)
+        subjects[f"{name}, 64 candidates"] = AimedSearch(make_network(setting, MANY), name)
     costs = {name: Costs() for name in [*subjects, "plain"]}
-    drawn = list(balanced_architectures(setting) if setting.balanced else draw_architectures(setting))
+    uniform = draw_architectures(make_network(setting), setting.architectures, setting.seed)
+    drawn = list(balanced_architectures(setting) if setting.balanced else uniform)
     for number, (architecture, rivals) in enumerate(drawn, start=1):
         print(f"architecture {number} of {len(drawn)}", file=sys.stderr)
         subjects["plain"] = PlainTraining(architecture, setting)
@@ -180,17 +181,6 @@ def make_network(setting: Setting, copies: int = 1) -> nn.Module:
     return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
 
-def draw_architectures(setting: Setting) -> Iterator[tuple[Architecture, Architecture]]:
-    """Uniformly drawn architectures, and for each another operation at every decision: the rivals."""
-    space = SearchSpace(make_network(setting))
-    uniform = Distribution(torch.zeros(len(space), max(space.sizes)))
-    random, random_rivals = generator(setting.seed, 1), generator(setting.seed, 2)
-    for _ in range(setting.architectures):
-        chosen = uniform.sample(random)
-        rivals = uniform.without(chosen).sample(random_rivals)
-        yield space.architecture(chosen), space.architecture(rivals)
-
-
 def balanced_architectures(setting: Setting) -> Iterator[tuple[Architecture, Architecture]]:
     """The same, with every pair of an operation and its rival once at every decision, in any order."""
     decisions, random = SearchSpace(make_network(setting)).decisions, generator(setting.seed, 3)
@@ -232,26 +222,6 @@ class PlainTraining:
         loss_of(self._model).backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self._parameters, 1.0)
         self._optimizer.step()
-
-
-class Searching:
-    """A search that is made to run given architectures, by moving theta's weight onto them and their rivals."""
-
-    def __init__(self, name: str, setting: Setting, copies: int = 1, limit: dict[str, str] | None = None) -> None:
-        steps = 1_000_000  # so long that temperatures and learning rates stay as they are at the start
-        self._search = Search(make_network(setting, copies), name, steps=steps, limit=limit)
-
-    def aim(self, architecture: Architecture, rivals: Architecture) -> None:
-        space = self._search.space
-        self._search.theta.assign(50 * space.one_hot(architecture) + 25 * space.one_hot(rivals))
-
-    def steps(self, loss_of: LossOf) -> dict[str, Callable[[], object]]:
-        search = self._search
-        return {
-            "architecture_step": partial(search.architecture_step, loss_of, training_loss_of=loss_of),
-            "weight_step": partial(search.weight_step, loss_of),
-            "joint_step": partial(search.joint_step, loss_of),
-        }
 
 
 def seconds(step: Callable[[], object]) -> float:

@@ -10,23 +10,23 @@ architecture, summed.
 """
 
 import argparse
+import itertools
 import json
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from advnas import Architecture, Search, SearchSpace, Width
-from advnas.distribution import Distribution
+from advnas import Width
 from advnas.randomness import generator, seed_of
 from advnas.search import LossOf
 from advnas.search.plan import saved_bytes
+from aimed import AimedSearch, draw_architectures
 
 FEW, MANY = 4, 64
 STRATEGIES = ("contrast", "advantage")
@@ -76,10 +76,11 @@ def parse_arguments() -> argparse.Namespace:
 def measure(setting: Setting) -> dict[str, dict[str, float]]:
     """For every strategy: time and saved bytes of each kind of step with 64 widths, as ratios to those with 4."""
     loss_of = make_loss(setting)
-    subjects = {(name, many): Searching(name, many, setting) for name in STRATEGIES for many in (FEW, MANY)}
+    keys = itertools.product(STRATEGIES, (FEW, MANY))
+    subjects = {(name, many): AimedSearch(make_network(setting, many), name) for name, many in keys}
     fastest: dict[tuple[str, int, str, int], float] = {}
     kept: dict[tuple[str, int, str], int] = defaultdict(int)
-    drawn = list(draw_architectures(setting))
+    drawn = list(draw_architectures(make_network(setting, FEW), setting.architectures, setting.seed))
     for number, (architecture, rivals) in enumerate(drawn):
         print(f"body of {setting.inner}: architecture {number + 1} of {len(drawn)}", file=sys.stderr)
         for (name, many), subject in subjects.items():
@@ -131,37 +132,7 @@ def make_loss(setting: Setting) -> LossOf:
     return lambda model: F.cross_entropy(model(inputs), labels)
 
 
-def draw_architectures(setting: Setting) -> Iterator[tuple[Architecture, Architecture]]:
-    """Uniformly drawn architectures of the 4 widths, and another width at every decision: the rivals."""
-    space = SearchSpace(make_network(setting, FEW))
-    uniform = Distribution(torch.zeros(len(space), max(space.sizes)))
-    random, random_rivals = generator(setting.seed, 1), generator(setting.seed, 2)
-    for _ in range(setting.architectures):
-        chosen = uniform.sample(random)
-        yield space.architecture(chosen), space.architecture(uniform.without(chosen).sample(random_rivals))
-
-
-class Searching:
-    """A search that is made to run given widths, by moving theta's weight onto them and their rivals."""
-
-    def __init__(self, name: str, widths: int, setting: Setting) -> None:
-        steps = 1_000_000  # so long that learning rates stay as they are at the start
-        self._search = Search(make_network(setting, widths), name, steps=steps)
-
-    def aim(self, architecture: Architecture, rivals: Architecture) -> None:
-        space = self._search.space
-        self._search.theta.assign(50 * space.one_hot(architecture) + 25 * space.one_hot(rivals))
-
-    def steps(self, loss_of: LossOf) -> dict[str, Callable[[], object]]:
-        search = self._search
-        return {
-            "weight_step": partial(search.weight_step, loss_of),
-            "architecture_step": partial(search.architecture_step, loss_of, training_loss_of=loss_of),
-            "joint_step": partial(search.joint_step, loss_of),
-        }
-
-
-def turned(subjects: dict[Key, "Searching"], repeat: int) -> list[tuple[Key, "Searching"]]:
+def turned(subjects: dict[Key, AimedSearch], repeat: int) -> list[tuple[Key, AimedSearch]]:
     """The subjects, in the reverse order in every second repeat: none is always the one that follows another."""
     return list(subjects.items())[:: -1 if repeat % 2 else 1]
 
