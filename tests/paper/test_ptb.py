@@ -48,6 +48,12 @@ def test_nodes_are_normalised_in_the_search_alone(folder, tmp_path):
     assert all(torch.equal(weight, plain[name]) for name, weight in search.model.state_dict().items())
 
 
+def test_theta_may_wait_for_half_of_the_search(folder):
+    study = comparison("laptop", folder, half_warmup=True).study
+    assert (study.settings.epochs, study.settings.warmup) == (4, 2)
+    assert study.length.warmup_turns == study.length.turns // 2
+
+
 def test_the_answer_is_taken_as_in_the_paper(experiment):
     operations = ("relu", "tanh", "sigmoid")
     found = Found(*(Architecture({"0->1": operation}) for operation in operations))

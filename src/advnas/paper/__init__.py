@@ -36,7 +36,10 @@ STUDIES: dict[str, StudyBuilder] = {
         "advnas.paper.ptb:comparison",
         "The paper's recurrent cell on Penn Treebank: search, retrain what was found, measure its perplexity.",
         _OF_THE_PAPER,
-        {"normalise": "Normalise the nodes of the cell in the search, as DARTS does; not in what is retrained."},
+        {
+            "normalise": "Normalise the nodes of the cell in the search, as DARTS does; not in what is retrained.",
+            "half_warmup": "Keep theta fixed in the first half of the search.",
+        },
     ),
     "macro": StudyBuilder(
         "advnas.paper.macro:comparison",

@@ -272,9 +272,12 @@ class PtbText:
         return loss_of
 
 
-def comparison(preset: str, data_folder: Path, *, normalise: bool = False) -> Comparison:
+def comparison(preset: str, data_folder: Path, *, normalise: bool = False, half_warmup: bool = False) -> Comparison:
     """The study of a preset; see `PtbSettings`."""
-    return Comparison(Ptb(replace(PRESETS[preset], normalise=normalise), data_folder), STRATEGIES, SEEDS[preset])
+    settings = replace(PRESETS[preset], normalise=normalise)
+    if half_warmup:
+        settings = replace(settings, warmup=settings.epochs // 2)
+    return Comparison(Ptb(settings, data_folder), STRATEGIES, SEEDS[preset])
 
 
 def search_study(options: Mapping[str, Any], data_folder: Path) -> Ptb:
