@@ -324,12 +324,12 @@ CELL_COLUMNS = {
 TITLES = {
     "nasbench201": "NAS-Bench-201",
     "nasbench_macro": "NAS-Bench-Macro",
-    "recurrent4": "recurrent cell",
+    "recurrent4": "as in the study",
     "recurrent16": "recurrent cell",
-    "recurrent4_rate": "the same with a quarter of the learning rate",
-    "recurrent4_dropout": "the same without dropout",
-    "recurrent4_own": "the same, a matrix per activation",
-    "recurrent4_normalised": "the same, nodes normalised",
+    "recurrent4_rate": "a quarter of the learning rate",
+    "recurrent4_dropout": "without dropout",
+    "recurrent4_own": "a matrix per activation",
+    "recurrent4_normalised": "nodes normalised",
 }
 
 
