@@ -15,7 +15,7 @@ def kept(path: Path, measure: Callable[[], Result]) -> Result:
     """Read what an earlier call has left at a path; where there is nothing, measure it and write it there."""
     if not path.exists():
         write_atomically(path, json.dumps(measure(), indent=1))
-        print(f"{path} is there", file=sys.stderr, flush=True)
+        print(f"measured {path}", file=sys.stderr, flush=True)
     return read(path)
 
 

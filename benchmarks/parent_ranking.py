@@ -69,7 +69,6 @@ class Parent:
     is judged. architectures: how many. truth: what they are worth. judges: on which minibatches they are compared.
     """
 
-    title: str
     study: Study
     ages: Sequence[int]
     architectures: int
@@ -231,8 +230,8 @@ def validation(data: Any) -> dict[str, list[LossOf]]:
     return {"validation": list(data.validation_pass(_MINIBATCHES)[1])[:_MINIBATCHES]}
 
 
-def images_parent(title: str, study: Any, ages: Sequence[int]) -> Parent:
-    return Parent(title, study, ages, 150, table_truth(study.table), validation)
+def images_parent(study: Any, ages: Sequence[int]) -> Parent:
+    return Parent(study, ages, 150, table_truth(study.table), validation)
 
 
 def recurrent(folder: Path, ages: Sequence[int], study: RecurrentParent) -> Parent:
@@ -244,15 +243,15 @@ def recurrent(folder: Path, ages: Sequence[int], study: RecurrentParent) -> Pare
     def judges(data: ptb.PtbText) -> dict[str, list[LossOf]]:
         return {name: validation(text)["validation"] for name, text in study.texts(data).items()}
 
-    return Parent("recurrent cell, Penn Treebank", study, ages, _CELLS, truth, judges)
+    return Parent(study, ages, _CELLS, truth, judges)
 
 
 PARENTS: dict[str, Callable[[Path], Parent]] = {
     "nasbench201": lambda folder: images_parent(
-        "NAS-Bench-201", cifar10.Cifar10(cifar10.PRESETS["laptop"], data_folder(None)), (1, 3, 6, 12, 24)
+        cifar10.Cifar10(cifar10.PRESETS["laptop"], data_folder(None)), (1, 3, 6, 12, 24)
     ),
     "nasbench_macro": lambda folder: images_parent(
-        "NAS-Bench-Macro", macro.Macro(macro.PRESETS["laptop"], data_folder(None)), (1, 3, 6, 12)
+        macro.Macro(macro.PRESETS["laptop"], data_folder(None)), (1, 3, 6, 12)
     ),
     "recurrent4": lambda folder: recurrent(folder, (1, 2, 4), study_with()),
     "recurrent16": lambda folder: recurrent(folder, (2, 4, 8, 16), study_with(epochs=16)),
@@ -269,12 +268,14 @@ PARENTS: dict[str, Callable[[Path], Parent]] = {
 def write_pages(runs: Sequence[Run], folder: Path) -> None:
     """Write what docs/results/parents.md shows: a table per kind of truth, and the figure."""
     images = [run for run in runs if not run["parent"].startswith("recurrent")]
-    cells = [run for run in runs if run["parent"].startswith("recurrent")]
+    longer = [run for run in runs if run["parent"] == LONGER]
+    cells = [run for run in runs if run not in images and run not in longer]
     if images:
         write_atomically(folder / "parents.json", json.dumps(table(images, IMAGE_COLUMNS), indent=1) + "\n")
         draw(images, folder / "parents.png")
-    if cells:
-        write_atomically(folder / "parents_recurrent.json", json.dumps(table(cells, CELL_COLUMNS), indent=1) + "\n")
+    for name, own in (("parents_recurrent", cells), ("parents_recurrent_longer", longer)):
+        if own:
+            write_atomically(folder / f"{name}.json", json.dumps(table(own, CELL_COLUMNS), indent=1) + "\n")
 
 
 def table(runs: Sequence[Run], fields: Mapping[str, tuple[str, str]]) -> Run:
@@ -321,11 +322,12 @@ CELL_COLUMNS = {
     "split_half": ("split-half", "+.2f"),
     "deviation": ("deviation of the losses", ".3f"),
 }
+LONGER = "recurrent16"  # has a table of its own
 TITLES = {
     "nasbench201": "NAS-Bench-201",
     "nasbench_macro": "NAS-Bench-Macro",
     "recurrent4": "as in the study",
-    "recurrent16": "recurrent cell",
+    "recurrent16": "as in the study",
     "recurrent4_rate": "a quarter of the learning rate",
     "recurrent4_dropout": "without dropout",
     "recurrent4_own": "a matrix per activation",

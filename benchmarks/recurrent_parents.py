@@ -25,7 +25,10 @@ def unchanged(network: RecurrentCellNetwork) -> None:
 
 
 def own_weights(network: RecurrentCellNetwork) -> None:
-    """Give every activation of an edge a W^h of its own, where the study has one for all of them."""
+    """Give every activation of an edge a W^h of its own, where the study has one for all of them.
+
+    An edge asks its first active operation for the matrix, so this is right where one runs, and not with rivals.
+    """
     for module in network.cell.modules():
         if isinstance(module, Activation):
             module.weight = nn.Parameter(torch.empty_like(module.weight))

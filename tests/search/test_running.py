@@ -34,8 +34,8 @@ def task(batches=4):
     return Task(data, data, lambda model, batch: F.mse_loss(model(batch[0]), batch[1]))
 
 
-def search(**options):
-    return Search(network(), **{"weight_optimizer": SGD, "architecture_optimizer": FAST, **options})
+def search(strategy="contrast", **options):
+    return Search(network(), strategy, **{"weight_optimizer": SGD, "architecture_optimizer": FAST, **options})
 
 
 def same_weights(one, other):
@@ -330,6 +330,16 @@ def test_a_report_needs_a_run_and_a_folder_of_its_own(tmp_path):
         made.report(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["metrics.jsonl", "timing.jsonl"])
+def test_a_report_leaves_alone_what_it_has_not_written(tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    made = search()
+    made.run(task(), epochs=1)
+    with pytest.raises(ValueError, match="already holds"):
+        made.report(tmp_path)
+    assert (tmp_path / name).read_text() == "mine"
+
+
 def test_a_report_is_written_again_in_its_place(tmp_path):
     for epochs in (1, 2):  # as a script that is run twice
         made = search()
@@ -362,6 +372,13 @@ def test_logs_get_about_ten_lines(capsys):
     assert lines[-1].startswith("epoch 30 of 30")
     assert "entropy" in lines[-1]
     assert "most likely: block" in lines[-1]
+
+
+def test_progress_says_that_theta_does_not_move_after_the_warm_up(capsys):
+    search("ranked_random").run(task(), epochs=3, warmup=1)
+    told = capsys.readouterr().err.splitlines()
+    assert ["warm-up" in line for line in told] == [True, False, False]
+    assert all("theta has not moved" in line for line in told[1:])
 
 
 def test_progress_can_be_left_out(capsys):

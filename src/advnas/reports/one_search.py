@@ -8,10 +8,9 @@ from advnas.records.files import parse_json, write_atomically
 from advnas.records.journal import Journal
 from advnas.records.provenance import provenance
 from advnas.search import Search, SearchRun
-from advnas.search.recorder import FORMAT
+from advnas.search.recorder import FILES_OF_A_RUN, FORMAT
 
 _COPY = "copied"  # says in run.json that the records are those of a report, which the next one replaces
-_FILES = ("result.json", "metrics.jsonl", "records.jsonl", "timing.jsonl")
 
 
 def report(search: Search, folder: Path | str) -> Path:
@@ -35,7 +34,7 @@ def report(search: Search, folder: Path | str) -> Path:
             "There is nothing to report before search.run(...) has ended. Steps that you take are yours."
         )
     if run.folder is None or target.resolve() != run.folder.resolve():
-        if (target / "study.json").exists() or not _is_free(target / "run.json"):
+        if (target / "study.json").exists() or not _is_free(target):
             raise ValueError(f"{target} already holds the records of a search. Give another folder.")
         target.mkdir(parents=True, exist_ok=True)
         _write_records(run, target)
@@ -46,17 +45,21 @@ def report(search: Search, folder: Path | str) -> Path:
     return write_report(target, None)[0]
 
 
-def _is_free(asked: Path) -> bool:
-    """Whether nothing stands there, or what an earlier report has copied."""
-    return not asked.exists() or _COPY in parse_json(asked.read_bytes(), str(asked))
+def _is_free(folder: Path) -> bool:
+    """Whether no file of a run stands there, or those that an earlier report has copied."""
+    asked = folder / "run.json"
+    if asked.exists():
+        return _COPY in parse_json(asked.read_bytes(), str(asked))
+    return not any((folder / name).exists() for name in FILES_OF_A_RUN)
 
 
 def _write_records(run: SearchRun, target: Path) -> None:
     asked = {"format": FORMAT, **run.asked(), "provenance": provenance()}
     if run.folder is not None:
-        asked = json.loads((run.folder / "run.json").read_text(encoding="utf-8"))
+        source = run.folder / "run.json"
+        asked = parse_json(source.read_bytes(), str(source))
     write_atomically(target / "run.json", json.dumps({**asked, _COPY: True}, indent=1) + "\n")
-    for name in _FILES:
+    for name in FILES_OF_A_RUN[1:]:  # run.json, the first, is there
         (target / name).unlink(missing_ok=True)
         if run.folder is not None and (run.folder / name).exists():
             shutil.copyfile(run.folder / name, target / name)

@@ -142,7 +142,7 @@ def _in_notebook() -> bool:
 
 def _belief(run: RunView) -> str:
     if not run.search.architecture_steps:
-        return "warm-up" if run.in_warmup or run.length.warmup else "theta has not moved"
+        return "warm-up" if 0 < run.epoch <= run.length.warmup else "theta has not moved"
     entropy = f"entropy {run.search.distribution.entropy().mean().item():.3g} of {initial_entropy(run.search):.3g}"
     return f"{entropy}, {likely(run.search.probabilities())}"
 

@@ -27,7 +27,7 @@ from advnas.search.work import Work
 
 FORMAT = 2
 _JOURNALS = ("metrics", "records", "timing")
-_OF_A_RUN = ("run.json", "result.json", *(f"{name}.jsonl" for name in _JOURNALS))
+FILES_OF_A_RUN = ("run.json", "result.json", *(f"{name}.jsonl" for name in _JOURNALS))
 
 
 class Recorder:
@@ -150,7 +150,7 @@ class Recorder:
             raise CannotWrite(f"{what} The last checkpoint is whole. Make room, then {go_on}") from error
 
     def _refuse_to_overwrite(self) -> None:
-        left = any((self.folder / name).exists() for name in _OF_A_RUN) or self._checkpoints.any()
+        left = any((self.folder / name).exists() for name in FILES_OF_A_RUN) or self._checkpoints.any()
         if left and not self._resume:
             raise FileExistsError(
                 f"{self.folder} already holds the records of a run. Give another folder, or resume=True to go on."
