@@ -1,5 +1,8 @@
 """Searches that are made to run given architectures, so that the cost of their steps can be compared."""
 
+import ctypes
+import platform
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -40,3 +43,30 @@ def draw_architectures(model: nn.Module, count: int, seed: int) -> Iterator[tupl
     for _ in range(count):
         chosen = uniform.sample(random)
         yield space.architecture(chosen), space.architecture(uniform.without(chosen).sample(random_rivals))
+
+
+class Costs:
+    """The fastest time of each kind of step on each architecture, and the bytes it keeps, summed over all."""
+
+    def __init__(self) -> None:
+        self.bytes: dict[str, int] = defaultdict(int)
+        self._fastest: dict[tuple[str, int], float] = {}
+
+    def add(self, kind: str, architecture: int, time_taken: float) -> None:
+        key = (kind, architecture)
+        self._fastest[key] = min(time_taken, self._fastest.get(key, time_taken))
+
+    def seconds(self, kind: str) -> float:
+        return sum(fastest for (of_kind, _), fastest in self._fastest.items() if of_kind == kind)
+
+
+def keep_freed_memory() -> None:
+    """Stop glibc from returning freed memory to the system, for plain training and searches alike.
+
+    Faulting activations in again costs up to a tenth of a step, more or less by chance, and hides what is measured.
+    """
+    if platform.libc_ver()[0] == "glibc":
+        trim_threshold, mmap_threshold = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
+        c_library = ctypes.CDLL(None)
+        c_library.mallopt(trim_threshold, 2**31 - 1)
+        c_library.mallopt(mmap_threshold, 2**30)

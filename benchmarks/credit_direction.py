@@ -43,7 +43,7 @@ from advnas.records.provenance import provenance
 from advnas.reports.curves import look
 from advnas.testing.directions import Truth, collect, direction
 from advnas.testing.enumeration import every_architecture
-from credit_structures import STRUCTURES, Parent, Structure
+from credit_structures import STRUCTURES, Parent
 from kept import read, read_all
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def stored(folder: Path) -> list[Run]:
 def measure(name: str, epochs: int, seed: int, size: Size, path: Path | None) -> Run:
     """Measure all strategies on one parent, and write the result where it is to be kept."""
     started = time.perf_counter()
-    parent = trained(STRUCTURES[name], epochs, seed)
+    parent = STRUCTURES[name].make(epochs, seed).trained()
     chosen, exact = architectures(parent, seed, size)
     rewards = torch.stack([reward(parent, one, seed_of(seed, number)) for number, one in enumerate(chosen)])
     truth = Truth.of(chosen, rewards, exact=exact, seed=seed)
@@ -165,14 +165,6 @@ def measure(name: str, epochs: int, seed: int, size: Size, path: Path | None) ->
     if path is not None:
         write_atomically(path, json.dumps(run, indent=1))
     return run
-
-
-def trained(structure: Structure, epochs: int, seed: int) -> Parent:
-    """Train the weights with uniform draws: the first half of a search."""
-    parent = structure.make(epochs, seed)
-    while parent.search.progress.in_warmup:
-        parent.search.weight_step(parent.training(parent.search))
-    return parent
 
 
 def architectures(parent: Parent, seed: int, size: Size) -> tuple[Tensor, bool]:

@@ -41,6 +41,12 @@ class Parent:
     judged: list[LossOf]
     examples: int
 
+    def trained(self) -> "Parent":
+        """Train the weights with uniform draws: the first half of a search."""
+        while self.search.progress.in_warmup:
+            self.search.weight_step(self.training(self.search))
+        return self
+
 
 @dataclass(frozen=True)
 class Structure:
@@ -236,10 +242,10 @@ def cifar10_losses(seed: int, judged: int = 4) -> tuple[Training, list[LossOf]]:
     ]
 
 
-def nasbench201_parent(epochs: int, seed: int) -> Parent:
-    settings = replace(cifar10_study.PRESETS["laptop"], epochs=2 * epochs, warmup=epochs)
+def nasbench201_parent(epochs: int, seed: int, *, cells: int = 1, judged: int = 4) -> Parent:
+    settings = replace(cifar10_study.PRESETS["laptop"], cells=cells, epochs=2 * epochs, warmup=epochs)
     search = cifar10_study.Cifar10(settings, data_folder(None)).make_search("random", seed)
-    return Parent(search, *cifar10_losses(seed), 64)
+    return Parent(search, *cifar10_losses(seed, judged), 64)
 
 
 def macro_parent(epochs: int, seed: int) -> Parent:

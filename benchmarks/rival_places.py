@@ -1,4 +1,4 @@
-"""Would rivals at some of a decision's tied places be a better bargain than rivals at all of them?
+"""Does theta learn more in the same time with rivals at some of a decision's tied places than at all of them?
 
 In the cells of NAS-Bench-201 a decision stands in many places. The rival of `contrast` runs in each of them, which
 makes its steps dearer than those of `advantage`. Its credit is a sum over the places, so the sum over a sample of
@@ -20,23 +20,19 @@ import json
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from advnas import Draw, Search, SearchSpace
+from advnas import Draw, SearchSpace
 from advnas.gates import Slot
-from advnas.paper import cifar10
 from advnas.randomness import generator
 from advnas.records.provenance import provenance
-from advnas.search import LossOf
 from advnas.strategies import Phase
 from advnas.strategies.contrast import Contrast
-from advnas.tasks.data_folder import data_folder
-from credit_structures import cifar10_losses
+from credit_structures import nasbench201_parent
 
 Row = dict[str, Any]
 
@@ -104,7 +100,10 @@ def credits_by_place(cells: int, epochs: int, steps: int, seed: int) -> tuple[Te
         <dr/dO, O_a> and <dr/dO, O_b> in every place, [steps, decisions, places], and the direction in which their
         difference moves theta, 1/2 (1 - p_a) (e_b - e_a), [steps, decisions, candidates].
     """
-    search, losses = trained(cells, epochs, seed)
+    print(f"{cells} cells per stage, seed {seed}", file=sys.stderr)
+    parent = nasbench201_parent(epochs, seed, cells=cells, judged=JUDGED).trained()
+    search, losses = parent.search, parent.judged
+    search.model.requires_grad_(False)
     logits, strategy, random = search.distribution.logits, Contrast(), generator(seed, 1)
     untied, decision_of = untie(search.space)
     by_decision = decision_of.argsort(stable=True)
@@ -121,18 +120,6 @@ def credits_by_place(cells: int, epochs: int, steps: int, seed: int) -> tuple[Te
         rival.append((slopes * rivals.unsqueeze(1)).sum(-1))
         direction.append(0.5 * (1 - 1 / logits.shape[-1]) * (rivals - chosen))
     return torch.stack(drawn), torch.stack(rival), torch.stack(direction)
-
-
-def trained(cells: int, epochs: int, seed: int) -> tuple[Search, list[LossOf]]:
-    """Train a parent by uniform draws; also return minibatches that it was not trained on."""
-    print(f"{cells} cells per stage, seed {seed}", file=sys.stderr)
-    settings = replace(cifar10.PRESETS["laptop"], cells=cells, epochs=2 * epochs, warmup=epochs)
-    search = cifar10.Cifar10(settings, data_folder(None)).make_search("random", seed)
-    training, judged = cifar10_losses(seed, judged=JUDGED)
-    while search.progress.in_warmup:
-        search.weight_step(training(search))
-    search.model.requires_grad_(False)
-    return search, judged
 
 
 def untie(space: SearchSpace) -> tuple[SearchSpace, Tensor]:

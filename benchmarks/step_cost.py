@@ -10,13 +10,10 @@ convolution, and the fastest of several repeats would be that with the cheapest 
 """
 
 import argparse
-import ctypes
 import itertools
 import json
-import platform
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -32,7 +29,7 @@ from advnas.search import PAPER_WEIGHTS, LossOf
 from advnas.search.device import keep_kernels
 from advnas.search.plan import saved_bytes
 from advnas.spaces.nasbench201 import ConvolutionCellNetwork, nasbench201_candidates
-from aimed import AimedSearch, draw_architectures
+from aimed import AimedSearch, Costs, draw_architectures, keep_freed_memory
 
 MANY = 16  # copies of NAS-Bench-201's four operations: 64 candidates an edge
 GROWN = {"advantage", "contrast"}  # strategies that are measured with so many as well
@@ -84,18 +81,6 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def keep_freed_memory() -> None:
-    """Stop glibc from returning freed memory to the system, for plain training and searches alike.
-
-    Faulting activations in again costs up to a tenth of a step, more or less by chance, and hides what is measured.
-    """
-    if platform.libc_ver()[0] == "glibc":
-        trim_threshold, mmap_threshold = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
-        c_library = ctypes.CDLL(None)
-        c_library.mallopt(trim_threshold, 2**31 - 1)
-        c_library.mallopt(mmap_threshold, 2**30)
-
-
 def measure(setting: Setting, names: list[str], *, limited: bool = False) -> dict[str, Measure]:
     """For every strategy: architecture_step, weight_step, joint_step and saved_bytes, as ratios."""
     loss_of = make_loss(setting)
@@ -123,21 +108,6 @@ def measure(setting: Setting, names: list[str], *, limited: bool = False) -> dic
                 subject.aim(architecture, rivals)  # not a part of the step
                 cost.add(kind, number, seconds(step))
     return ratios(costs)
-
-
-class Costs:
-    """The fastest time of each kind of step on each architecture, and the bytes it keeps, summed over all."""
-
-    def __init__(self) -> None:
-        self.bytes: dict[str, int] = defaultdict(int)
-        self._fastest: dict[tuple[str, int], float] = {}
-
-    def add(self, kind: str, architecture: int, time_taken: float) -> None:
-        key = (kind, architecture)
-        self._fastest[key] = min(time_taken, self._fastest.get(key, time_taken))
-
-    def seconds(self, kind: str) -> float:
-        return sum(fastest for (of_kind, _), fastest in self._fastest.items() if of_kind == kind)
 
 
 def ratios(costs: dict[str, Costs]) -> dict[str, Measure]:

@@ -14,7 +14,6 @@ import itertools
 import json
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -26,7 +25,7 @@ from advnas import Width
 from advnas.randomness import generator, seed_of
 from advnas.search import LossOf
 from advnas.search.plan import saved_bytes
-from aimed import AimedSearch, draw_architectures
+from aimed import AimedSearch, Costs, draw_architectures, keep_freed_memory
 
 FEW, MANY = 4, 64
 STRATEGIES = ("contrast", "advantage")
@@ -53,6 +52,7 @@ class Setting:
 def main() -> None:
     options = parse_arguments()
     torch.set_num_threads(1)
+    keep_freed_memory()
     settings = [Setting(repeats=options.repeats), Setting(features=64, inner=256, repeats=options.repeats)]
     if options.quick:
         settings = [Setting(features=8, inner=64, batch=8, architectures=2, repeats=1)]
@@ -78,31 +78,29 @@ def measure(setting: Setting) -> dict[str, dict[str, float]]:
     loss_of = make_loss(setting)
     keys = itertools.product(STRATEGIES, (FEW, MANY))
     subjects = {(name, many): AimedSearch(make_network(setting, many), name) for name, many in keys}
-    fastest: dict[tuple[str, int, str, int], float] = {}
-    kept: dict[tuple[str, int, str], int] = defaultdict(int)
+    costs = {key: Costs() for key in subjects}
     drawn = list(draw_architectures(make_network(setting, FEW), setting.architectures, setting.seed))
     for number, (architecture, rivals) in enumerate(drawn):
         print(f"body of {setting.inner}: architecture {number + 1} of {len(drawn)}", file=sys.stderr)
-        for (name, many), subject in subjects.items():
+        for key, subject in subjects.items():
             for kind, step in subject.steps(loss_of).items():
                 subject.aim(architecture, rivals)
-                kept[name, many, kind] += saved_bytes(step)
+                costs[key].bytes[kind] += saved_bytes(step)
         for repeat in range(setting.repeats):
             for kind in KINDS:
-                for (name, many), subject in turned(subjects, repeat):
+                for key, subject in turned(subjects, repeat):
                     subject.aim(architecture, rivals)  # not a part of the step
-                    key = (name, many, kind, number)
-                    fastest[key] = min(seconds(subject.steps(loss_of)[kind]), fastest.get(key, float("inf")))
+                    costs[key].add(kind, number, seconds(subject.steps(loss_of)[kind]))
+    return {name: compared(costs[name, FEW], costs[name, MANY], len(drawn)) for name in STRATEGIES}
 
-    def taken(name: str, many: int, kind: str) -> float:
-        return sum(fastest[name, many, kind, number] for number in range(len(drawn)))
 
-    return {
-        name: {kind: round(taken(name, MANY, kind) / taken(name, FEW, kind), 3) for kind in KINDS}
-        | {f"{kind}_bytes": round(kept[name, MANY, kind] / kept[name, FEW, kind], 3) for kind in KINDS}
-        | {f"{kind}_milliseconds": round(1e3 * taken(name, FEW, kind) / len(drawn), 2) for kind in KINDS}
-        for name in STRATEGIES
-    }
+def compared(few: Costs, many: Costs, architectures: int) -> dict[str, float]:
+    """Time and saved bytes with many widths as ratios to those with few; how long a step with few takes."""
+    return (
+        {kind: round(many.seconds(kind) / few.seconds(kind), 3) for kind in KINDS}
+        | {f"{kind}_bytes": round(many.bytes[kind] / few.bytes[kind], 3) for kind in KINDS}
+        | {f"{kind}_milliseconds": round(1e3 * few.seconds(kind) / architectures, 2) for kind in KINDS}
+    )
 
 
 class Body(nn.Module):

@@ -43,7 +43,7 @@ def run_study(asked: RunStudy) -> None:
         _show_settings(f"{study.name}, {asked.preset}", study, names, count)
         return
     study.check(names[0], first)
-    folder = asked.folder or Path("runs") / "-".join([study.name, asked.preset, *flags])
+    folder = asked.folder or Path("runs") / "-".join([study.name, asked.preset, *flags]).replace("_", "-")
     jobs = plan(study, names, range(first, first + count))
     with lock(folder):
         claim_folder(folder, study)

@@ -75,9 +75,10 @@ class ImageSearchSettings:
 
 @dataclass(frozen=True)
 class ImageSearch(ABC):
-    """Such a study as something that can be run, run by run. data_folder: where the images lie.
+    """A study that searches on the two halves of CIFAR-10, and looks answers up in a table.
 
-    A study says what it is called, which table judges it, and what network is searched on which images.
+    data_folder: where the images lie. A subclass says what it is called, which table judges it, and what network is
+        searched on which images.
     """
 
     settings: ImageSearchSettings

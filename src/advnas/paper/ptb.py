@@ -129,6 +129,18 @@ class Ptb:
         """As the paper takes it, and as the strategy says where the paper has none."""
         return "process_best" if strategy in _BY_PROCESS_BEST else strategies.strategy_type(strategy).answer
 
+    def make_network(self, seed: int, *, normalised: bool = False) -> RecurrentCellNetwork:
+        """Build the network, with weights that depend on the seed alone."""
+        settings = self.settings
+        with seeded(seed_of(seed)):
+            return RecurrentCellNetwork(
+                len(self._corpus.vocabulary),
+                hidden=settings.hidden,
+                nodes=settings.nodes,
+                dropout=settings.dropout,
+                normalised=normalised,
+            )
+
     def make_search(self, strategy: str, seed: int) -> Search:
         """A search of the language model, with weights that depend on the seed alone."""
         settings = self.settings
@@ -206,18 +218,6 @@ class Ptb:
 
     def _weight_optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         return torch.optim.SGD(parameters, lr=self.settings.weight_rate)
-
-    def make_network(self, seed: int, *, normalised: bool = False) -> RecurrentCellNetwork:
-        """Build the network, with weights that depend on the seed alone."""
-        settings = self.settings
-        with seeded(seed_of(seed)):
-            return RecurrentCellNetwork(
-                len(self._corpus.vocabulary),
-                hidden=settings.hidden,
-                nodes=settings.nodes,
-                dropout=settings.dropout,
-                normalised=normalised,
-            )
 
 
 @dataclass

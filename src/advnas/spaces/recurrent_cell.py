@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import reduce
-from itertools import islice, zip_longest
+from itertools import islice
 from typing import Any
 
 import torch
@@ -123,13 +123,14 @@ class RecurrentCell(nn.Module):
 
     def _step(self, x: Tensor, fans: "Sequence[_Fan]") -> Tensor:
         """x_0 to h', both [batch, hidden]."""
-        arrived: list[list[Tensor]] = [[x], *([] for _ in fans)]
-        nodes = []
-        for parts, fan in zip_longest(arrived, fans):
-            nodes.append(self.norm(_mean(parts)))
-            for target, y in fan.run(nodes[-1]) if fan is not None else ():
+        node, nodes = self.norm(x), []
+        arrived: list[list[Tensor]] = [[] for _ in range(len(fans) + 1)]
+        for fan, parts in zip(fans, arrived[1:], strict=True):
+            for target, y in fan.run(node):
                 arrived[target].append(y)
-        return _mean(nodes[1:])
+            node = self.norm(_mean(parts))  # all its edges have arrived: they leave earlier nodes
+            nodes.append(node)
+        return _mean(nodes)
 
 
 class _Fan:
