@@ -55,7 +55,7 @@ def test_figures_show_hostile_names_as_they_are(at_home, here):
     assert here("search", "hostile_names:make_search", *QUICK, "--folder", FOLDER)[0] == 0
     drawn = Path(FOLDER, "report/probabilities-contrast.svg").read_text()
     for name in (DECISION, *OPERATIONS):
-        assert f"{escape(name)} -->" in drawn, name
+        assert f"{escape(name)}</text>" in drawn, name
 
 
 def test_progress_shows_hostile_names_as_they_are(at_home, here, capsys):
