@@ -330,6 +330,17 @@ def test_a_report_needs_a_run_and_a_folder_of_its_own(tmp_path):
         made.report(tmp_path)
 
 
+@pytest.mark.parametrize("package", ["matplotlib", "jinja2"])
+def test_a_report_without_its_packages_says_what_to_install(tmp_path, monkeypatch, package):
+    made = search()
+    made.run(task(), epochs=1)
+    for name in [name for name in sys.modules if name.split(".")[0] == package]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ValueError, match=r"pip install 'advnas\[reports\]'"):
+        made.report(tmp_path)
+
+
 @pytest.mark.parametrize("name", ["metrics.jsonl", "timing.jsonl"])
 def test_a_report_leaves_alone_what_it_has_not_written(tmp_path, name):
     (tmp_path / name).write_text("mine")

@@ -40,9 +40,10 @@ def report(search: Search, folder: Path | str) -> Path:
         _write_records(run, target)
     try:
         from advnas.reports.page import write_report
+
+        return write_report(target, None)[0]
     except ImportError as error:
         raise ValueError("A report needs matplotlib and jinja2. Write pip install 'advnas[reports]'.") from error
-    return write_report(target, None)[0]
 
 
 def _is_free(folder: Path) -> bool:
