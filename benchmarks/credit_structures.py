@@ -253,11 +253,11 @@ def macro_parent(epochs: int, seed: int) -> Parent:
     return Parent(begin(build, epochs * 100, seed), *cifar10_losses(seed), 64)
 
 
-def recurrent_parent(epochs: int, seed: int) -> Parent:
+def recurrent_parent(epochs: int, seed: int, *, normalise: bool = False) -> Parent:
     """Train as the study does; judge on 4 segments of the training text, each read with an empty state."""
-    study = ptb_study.Ptb(replace(ptb_study.PRESETS["laptop"], epochs=2 * epochs), data_folder(None))
+    settings = replace(ptb_study.PRESETS["laptop"], epochs=2 * epochs, normalise=normalise)
+    study = ptb_study.Ptb(settings, data_folder(None))
     search, data = study.begin("random", seed)
-    settings = study.settings
     search.progress.set_length(study.length.turns, study.length.turns // 2)
     text = penn_treebank.segments(study.data_folder, settings.tokens, settings.batch, settings.length)
 
@@ -282,4 +282,7 @@ STRUCTURES: dict[str, Structure] = {
     "nasbench201": Structure("NAS-Bench-201", nasbench201_parent, (6, 24), downloads=True),
     "nasbench_macro": Structure("NAS-Bench-Macro", macro_parent, (6, 24), downloads=True),
     "recurrent": Structure("recurrent cell", recurrent_parent, (2, 8), downloads=True),
+    "recurrent_normalised": Structure(
+        "recurrent cell, nodes normalised", partial(recurrent_parent, normalise=True), (2, 8), downloads=True
+    ),
 }
