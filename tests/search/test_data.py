@@ -2,7 +2,7 @@ import itertools
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from advnas.search.data import Replay
 
@@ -37,6 +37,20 @@ def test_entering_in_the_middle_of_a_pass_gives_what_would_have_come(shuffle):
         assert torch.equal(take(data, 8 - start), expected[start:])
 
 
+@pytest.mark.parametrize("start", [1, 3])
+def test_persistent_workers_give_what_others_give(start):
+    """Also after a stop, after a look at the first minibatch, and where the loader has been read before."""
+    expected = take(loader(shuffle=True, num_workers=1), 6)
+    batches = DataLoader(Noisy(), batch_size=2, shuffle=True, num_workers=1, persistent_workers=True)
+    list(batches)
+    data = Replay(batches, seed=5, name="training")
+    data.enter(divmod(start, 3))
+    first, second = next(data), data.first()
+    assert torch.equal(first, expected[start])
+    assert torch.equal(second, expected[0])
+    assert torch.equal(take(data, 5 - start), expected[start + 1 :])
+
+
 def test_passes_differ_where_the_data_are_shuffled():
     first, second = take(loader(shuffle=True), 6).floor().chunk(2)
     assert sorted(first.flatten().tolist()) == sorted(second.flatten().tolist())
@@ -48,11 +62,21 @@ def test_two_seeds_give_two_orders():
     assert not torch.equal(take(loader(shuffle=True), 3), take(other, 3))
 
 
-def test_global_randomness_is_left_alone():
+class Unsized(IterableDataset):
+    """Has no length, and draws numbers while it is read."""
+
+    def __iter__(self):
+        return (torch.rand(()) for _ in range(4))
+
+
+@pytest.mark.parametrize(
+    "read", [lambda: take(loader(shuffle=True), 4), lambda: Replay(Unsized(), seed=5, name="training").per_pass()]
+)
+def test_global_randomness_is_left_alone(read):
     torch.manual_seed(7)
     expected = torch.rand(1)
     torch.manual_seed(7)
-    take(loader(shuffle=True), 4)
+    read()
     assert torch.equal(torch.rand(1), expected)
 
 

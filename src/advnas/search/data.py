@@ -1,10 +1,12 @@
 """Minibatches of a run: what is due at a search's position, from whatever a user iterates over."""
 
+import copy
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from advnas.arguments import check_count
 from advnas.randomness import seed_of, seeded
@@ -150,7 +152,7 @@ class Replay(Iterator[Any]):
     """
 
     def __init__(self, batches: Iterable[Any], *, seed: int, name: str, share: tuple[int, int] = (0, 1)) -> None:
-        self._batches, self._seed, self._name, self._share = batches, seed, name, share
+        self._batches, self._seed, self._name, self._share = _restarted(batches), seed, name, share
         self._pass, self._number = 0, 0
         self._iterator: Iterator[Any] | None = None
 
@@ -182,7 +184,10 @@ class Replay(Iterator[Any]):
     def per_pass(self) -> int:
         """How many minibatches a pass over the data has; data without a length are read to count them."""
         length = length_of(self._batches)
-        return sum(1 for _ in self._batches) if length is None else length
+        if length is not None:
+            return length
+        with seeded(seed_of(self._seed, 0, 0)):
+            return sum(1 for _ in self._batches)
 
     def __next__(self) -> Any:
         rank, size = self._share
@@ -204,3 +209,16 @@ class Replay(Iterator[Any]):
             batch = next(self._iterator)
         self._number += 1
         return batch
+
+
+def _restarted(batches: Iterable[Any]) -> Iterable[Any]:
+    """The same data, with workers that are started anew for every pass.
+
+    Persistent workers go on with the random numbers of the pass before, and serve one reader at a time: a search
+    that is resumed would see other minibatches than one that was never stopped.
+    """
+    if not (isinstance(batches, DataLoader) and batches.persistent_workers):
+        return batches
+    own = copy.copy(batches)
+    own.__dict__.update(persistent_workers=False, _iterator=None)  # a loader refuses to be changed by name
+    return own
