@@ -11,7 +11,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from advnas import Choice, NonFiniteLoss, Search, Task, Zero, strategies
+from advnas import Choice, NonFiniteLoss, Search, SearchSpace, Task, Zero, strategies
+from advnas.costs import Cost, table
 from advnas.parallel import launch
 from advnas.parallel.launch import joined, spawn
 from advnas.parallel.reductions import PRESENCE, THETA, WEIGHTS
@@ -83,10 +84,19 @@ def every_strategy(folder):
         found["second order"] = run(strategies.get("darts", second_order=True), group)[1]
         found["joint"] = run("advantage", group, schedule="joint")[1]
         found["norm"] = run("advantage", group, norm=nn.BatchNorm1d)[1]
+        found["measured"] = run("contrast", group, limit={"latency": 3.0}, costs=[measured(group)])[1]
         own = {name: run(name, group, draws="independent")[1] for name in INDEPENDENT}
         keep(group, folder / "kept")
         torch.save({"shared": found, "independent": own}, folder / f"{group.rank}.pt")
         torch.save({"bytes": bytes_of_steps(group), "errors": errors(group)}, folder / f"details-{group.rank}.pt")
+
+
+def measured(group):
+    """A cost that every process measures for itself, and finds different."""
+    numbers = {"first": {"linear": 2.0, "skip": 0.1, "zero": 0.1}, "second": {"wide": 3.0, "narrow": 1.0}}
+    found = table(SearchSpace(network()), numbers, name="latency", unit="ms")
+    terms = {place: value + 0.5 * group.rank for place, value in found.terms.items()}
+    return Cost(found.name, found.unit, found.constant, terms, note="measured")
 
 
 def bytes_of_steps(group):

@@ -61,7 +61,8 @@ KINDS = [*strategies.names(), "second order", "joint", "norm"]
 
 
 @pytest.mark.parametrize(
-    "kind", [f"shared {kind}" for kind in KINDS] + [f"independent {k}" for k in ranks.INDEPENDENT]
+    "kind",
+    [f"shared {kind}" for kind in [*KINDS, "measured"]] + [f"independent {k}" for k in ranks.INDEPENDENT],
 )
 def test_all_processes_end_with_the_same_bits(found, kind):
     draws, _, name = kind.partition(" ")

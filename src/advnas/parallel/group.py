@@ -142,6 +142,18 @@ class Group:
             raise
         self._publish(key, "done")
 
+    def text_of_first(self, text: str) -> str:
+        """Return the text that rank 0 has."""
+        if self._store is None:
+            return text
+        self._tasks += 1
+        key = f"text {self._tasks}"
+        if self.rank == 0:
+            self._store.set(key, text)
+        with self._detect_lost_ranks():
+            found: str = self._store.get(key).decode()
+        return found
+
     def _publish(self, key: str, status: str) -> None:
         if self._store is not None:
             self._store.set(key, status)

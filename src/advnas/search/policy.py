@@ -105,6 +105,12 @@ class Policy:
         """Learn together with other processes, from one draw or from one per process."""
         self.group, self.has_own_draws = group, draws == "independent" and group.size > 1
 
+    def share_costs(self) -> None:
+        """Take the costs of rank 0: those that were measured are others in every process."""
+        if self.budget:
+            saved = self.budget.save()
+            self._budget = self.budget.loaded({**saved, "costs": self.group.text_of_first(saved["costs"])})
+
     @property
     def distribution(self) -> Distribution:
         """p_theta as it stands."""

@@ -156,6 +156,7 @@ class Search:
             shapes = {name: list(value.shape) for name, value in weights.items()}
             group.agree("search", repr((self.settings(), shapes)))
             group.copy_from_first_(weights.values())
+            self.policy.share_costs()
 
     @property
     def weight_steps(self) -> int:
