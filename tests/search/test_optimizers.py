@@ -1,6 +1,7 @@
 """Optimisers, precisions, averages and compiled modules as people bring them."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -220,6 +221,33 @@ def test_an_average_survives_a_stop(tmp_path):
         averages[0].state()["average"].values(), averages[2].state()["average"].values(), strict=True
     ):
         assert torch.equal(one, other)
+
+
+def test_an_average_begins_anew_with_another_search():
+    ema, starts = Ema(0.9), []
+
+    class Look(Callback):
+        def start(self, run):
+            starts.append([value.clone() for value in ema.state()["average"].values()])
+
+    for number in range(2):
+        search = Search(network(), weight_optimizer=SGD)
+        before = [weight.detach().clone() for weight in search.model.parameters()]
+        search.run(task(), epochs=1, callbacks=[ema, Look()])
+        assert all(map(torch.equal, starts[number], before))
+
+
+def test_a_restored_average_is_of_the_kind_of_the_weights():
+    """Their type here, and their device where there is another one."""
+    search, ema = Search(network(), weight_optimizer=SGD), Ema()
+    search.run(task(), epochs=1, callbacks=[ema])
+    saved, after = ema.state(), Ema()
+    search.model.to(torch.float64)
+    after.restore(saved)
+    after.start(SimpleNamespace(search=search))
+    for name, value in after.state()["average"].items():
+        assert value.dtype == torch.float64
+        assert torch.equal(value, saved["average"][name].double())
 
 
 def test_an_average_of_weights_elsewhere_is_refused():

@@ -32,13 +32,17 @@ class Ema(Callback):
             raise ValueError(f"decay must lie between 0 and 1, got {decay!r}. Write for example 0.999.")
         self._decay = decay
         self._average: dict[str, Tensor] = {}
+        self._restored: Mapping[str, Tensor] = {}
 
     def start(self, run: RunView) -> None:
         """Begin with the weights as they are, unless an average was restored."""
         if not isinstance(run.search.weights.store, Resident):
             raise ValueError("Ema averages weights that are in memory. Write Search(..., weights='resident').")
-        if not self._average:
-            self._average = {name: weight.detach().clone() for name, weight in _named(run.search)}
+        restored, self._restored = self._restored, {}
+        self._average = {
+            name: (restored[name] if restored else weight.detach()).to(weight, copy=True)
+            for name, weight in _named(run.search)
+        }
 
     def step(self, run: RunView, step: Step) -> None:
         """Average the weights that the step has trained."""
@@ -68,7 +72,7 @@ class Ema(Callback):
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on averaging."""
-        self._average = {name: value.clone() for name, value in state["average"].items()}
+        self._restored = state["average"]
 
 
 def _named(search: "Search") -> Iterator[tuple[str, nn.Parameter]]:
