@@ -315,6 +315,18 @@ def test_a_strategy_whose_own_passes_are_not_finite_stops_nothing():
     )
 
 
+class LooksAhead(Advantage):
+    """Takes the slopes after a virtual weight step."""
+
+    def gradient(self, feedback, draw, logits, state):
+        return super().gradient(replace(feedback, slope=feedback.unrolled()), draw, logits, state)
+
+
+def test_a_strategy_that_looks_ahead_is_judged_too():
+    search = Search(nn.Sequential(nn.Linear(3, 3), series()), LooksAhead(), steps=10)
+    assert check_credit(search, loss_of, 2).swaps
+
+
 def test_an_error_of_the_network_says_where_it_happened():
     def fail(model):
         raise RuntimeError("no more paper")

@@ -312,7 +312,7 @@ class _Square:
             with search.parent.step("swap before architecture step", draw), search.weights.loaded(draw):
                 with search.parent.running(draw) as trace, search.weights.frozen(draw), torch.enable_grad():
                     loss, slope = loss_and_slope(search.parent, loss_of, draw, trace)
-                further = Further(search.parent, search.weights, search.policy, draw, loss_of, None)
+                further = Further(search.parent, search.weights, search.policy, draw, loss_of, loss_of)
                 value = loss.detach().to(draw.weights.device)
                 feedback = Feedback(value, slope, trace.reached, further.probe, further.unrolled)
                 with torch.no_grad():
