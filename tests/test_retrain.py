@@ -1,3 +1,4 @@
+import math
 from functools import partial
 
 import pytest
@@ -71,6 +72,12 @@ def test_the_model_ends_with_the_weights_of_its_best_epoch():
     outcome = retrain(network(), task(), epochs=4, recipe=Recipe(SGD, score=score))
     assert outcome.best == Epoch(2, outcome.history[1].training_loss, 1.0)
     assert all(map(torch.equal, weights(outcome.model), seen[1]))
+
+
+def test_an_epoch_without_a_score_is_never_the_best():
+    scores = iter([math.nan, 3.0, 2.0, math.nan])
+    outcome = retrain(network(), task(), epochs=4, recipe=Recipe(SGD, score=lambda model: next(scores)))
+    assert outcome.best.number == 3
 
 
 def test_global_randomness_is_left_alone():

@@ -1,6 +1,7 @@
 """Train a derived module from scratch: any module, any task; keeps the best weights and survives being stopped."""
 
 import copy
+import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sized
 from dataclasses import asdict, dataclass
@@ -192,7 +193,7 @@ class _Training:
 
     @property
     def _best_epoch(self) -> Epoch:
-        return min(self._history, key=lambda epoch: (epoch.score, epoch.number))
+        return min(self._history, key=lambda epoch: (math.isnan(epoch.score), epoch.score, epoch.number))
 
     def record(self) -> None:
         """Every epoch is a line of the journal already."""
