@@ -1,6 +1,5 @@
 """Carry out a study: strategies x seeds, here or on an engine, going on where an earlier start was stopped."""
 
-import json
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Any, Literal, NoReturn
 
 from advnas.parallel.launch import current
 from advnas.records.files import CannotWrite, write_atomically
+from advnas.records.journal import read_journal
 from advnas.records.signals import StopSignals
 from advnas.search import Length, NonFiniteLoss, SearchStopped
 from advnas.studies.engines import Engine
@@ -96,8 +96,8 @@ def _last_number(checkpoints: Iterable[Path]) -> int:
 
 
 def _last_line(path: Path) -> dict[str, Any] | None:
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return json.loads(lines[-1]) if lines else None
+    lines = list(read_journal(path)) if path.exists() else []
+    return lines[-1] if lines else None
 
 
 def plan(study: Study, names: Sequence[str], seeds: Sequence[int]) -> list[Job]:
@@ -159,9 +159,9 @@ def _run_here(study: Study, left: list[Job], folder: Path, failures: Failures, o
             continue
         try:
             job.run(study, folder)
-        except (ArithmeticError, ValueError, RuntimeError) as error:
-            if current().size > 1 and not isinstance(error, NonFiniteLoss):
-                raise  # the other processes may not know, and would wait
+        except Exception as error:
+            if isinstance(error, CannotWrite) or (current().size > 1 and not isinstance(error, NonFiniteLoss)):
+                raise  # no other run could write; or the other processes may not know, and would wait
             failures[job] = error
         else:
             if on_done is not None:
