@@ -36,7 +36,8 @@ def test_what_was_asked_for_can_be_asked_for_again(tmp_path):
     path.write_bytes(GOOD)
     search, options = completed(Search(), path, {})
     options |= {"nested": {"a b": [1, {"c": True}]}, "tiny": 1e-300, "huge": float("inf")}
-    path.write_text(written(search, options))
+    options |= {"\U0001f600": 'a\U0001f600\x7f\n"'}
+    path.write_text(written(search, options), encoding="utf-8")
     again, options_again = completed(Search(folder=search.folder), path, {})
     assert (again, options_again) == (search, options)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from advnas.search import SearchStopped
+from advnas.search import NonFiniteLoss, SearchStopped
 
 
 @pytest.mark.parametrize(
@@ -51,6 +51,17 @@ def test_errors_of_the_system_are_told_without_their_number(here, monkeypatch, e
 
     monkeypatch.setattr(sys.modules["advnas.cli.main"], "run", fail)
     assert here("list", "tasks") == (2, "", told)
+
+
+@pytest.mark.parametrize(
+    "error", [ImportError("Write pip install 'advnas[onnx]'."), NonFiniteLoss("The loss is nan in weight step 3.")]
+)
+def test_what_the_user_can_mend_is_told_in_a_sentence(here, monkeypatch, error):
+    def fail(command):
+        raise error
+
+    monkeypatch.setattr(sys.modules["advnas.cli.main"], "run", fail)
+    assert here("list", "tasks") == (2, "", f"advnas: {error}\n")
 
 
 def test_a_misspelt_command_is_told_what_was_meant(here):

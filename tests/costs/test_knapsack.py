@@ -3,6 +3,7 @@
 import itertools
 import math
 import random
+import sys
 import time
 
 import pytest
@@ -112,3 +113,10 @@ def test_nothing_is_printed(capfd):
         except Infeasible:
             continue
     assert capfd.readouterr().out == ""
+
+
+def test_the_solver_works_where_standard_output_is_closed(monkeypatch):
+    """As that of a daemon."""
+    monkeypatch.setattr(sys, "stdout", None)
+    decisions, values, limits = problem(0)
+    assert all(limit.allows(most_valuable(values, decisions, limits)) for limit in limits)

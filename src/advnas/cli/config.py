@@ -48,11 +48,11 @@ def _value(value: Any) -> str:
         return value.isoformat()
     if isinstance(value, float) and not math.isfinite(value):
         return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
-    return json.dumps(value)
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # as TOML wants it
 
 
 def _key(key: str) -> str:
-    return json.dumps(key)
+    return _value(key)
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def main() -> None:
     warnings.formatwarning = lambda message, *place, **more: f"warning: {message}\n"
     try:
         run(command)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, FloatingPointError, ImportError) as error:
         print(f"advnas: {_sentence(error)}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt as stopped:
@@ -62,7 +62,7 @@ def _check_command(first: Sequence[str]) -> None:
             raise SystemExit(2)
 
 
-def _sentence(error: ValueError | OSError) -> str:
+def _sentence(error: Exception) -> str:
     """What an error says, without the number that the operating system gives its own."""
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error)

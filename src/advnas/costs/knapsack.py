@@ -263,6 +263,9 @@ class _Program:
 @contextmanager
 def _silence() -> Iterator[None]:
     """Keep lines that HiGHS prints, whatever it is told, out of what people and programs read."""
+    if sys.stdout is None:  # closed when the process began: there is nobody to read
+        yield
+        return
     sys.stdout.flush()
     kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     try:

@@ -39,7 +39,7 @@ class Accumulated:
         return torch.stack([part(model) for part in self.parts]).mean()
 
 
-class NonFiniteLoss(ArithmeticError):
+class NonFiniteLoss(FloatingPointError):
     """The loss, its gradient or what an optimiser made of it is infinite or not a number.
 
     Theta, weights, buffers and both optimisers are as before the step.
