@@ -42,6 +42,19 @@ def test_a_good_function_is_called_with_strategy_seed_and_options(module):
     assert (search.seed, search.model[0].out_features) == (3, 5)
 
 
+@pytest.mark.parametrize(
+    ("passed", "told"),
+    [
+        ("seed=seed", "called with strategy 'random', and its search has 'contrast'"),
+        ("strategy", "called with seed 3, and its search has 0"),
+    ],
+)
+def test_a_function_that_does_not_pass_on_what_it_is_given_is_refused(module, passed, told):
+    name = module(GOOD.replace("strategy, seed=seed)", f"{passed})"))
+    with pytest.raises(ValueError, match=rf"{told}.*Search\(model, strategy, seed=seed\)\.$"):
+        make(f"{name}:make_search", "random", 3, {})
+
+
 @pytest.mark.parametrize("wrong", ["make_serch", "makesearch", "Make_Search"])
 def test_a_misspelt_function_is_told_what_was_meant(module, wrong):
     with pytest.raises(ValueError, match=rf"has no '{wrong}' \(did you mean 'make_search'\?\)\.$"):

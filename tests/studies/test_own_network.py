@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from advnas import Choice, Search, Task
+from advnas.costs import table
 from advnas.retrain import retrain
-from advnas.search import SearchRun
+from advnas.search import Length, SearchRun
 from advnas.studies.entry import load
 from advnas.studies.own_network import OwnNetworkSettings, OwnNetworkStudy, example_inputs, load_searched
 from advnas.studies.run import read_results, run_search
@@ -157,6 +158,49 @@ def test_an_answer_is_retrained_from_the_weights_that_the_users_function_makes(t
     assert started[0].std().item() == pytest.approx(0.02, abs=0.002)
     assert torch.equal(started[0], started[1])
     assert not torch.equal(started[0], started[2])
+
+
+def make_limited(strategy, seed):
+    """A search with a precision, a limit and a penalty of its own."""
+    search, task = make_search(strategy, seed)
+    own = Search(
+        search.model, strategy, seed=seed, precision="bf16", limit={"parameters": 40}, penalty={"parameters": 1e-3}
+    )
+    return own, task
+
+
+def test_what_the_function_says_of_its_search_stays_unless_other_is_asked_for(tmp_path):
+    entry = f"{Path(__file__).stem}:make_limited"
+    search, data = OwnNetworkStudy(OwnNetworkSettings(entry, epochs=2, warmup=1)).begin("contrast", 0)
+    seen = []
+    search.model[0].register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+    list(SearchRun(search, data, Length(4, 2, 1, 1)).turn())
+    assert seen == [torch.bfloat16]
+    space = search.space
+    asked = {"energy": table(space, {"c": {"skip": 1, "square": 3}}, name="energy")}
+    limited = OwnNetworkStudy(
+        OwnNetworkSettings(entry, precision="float32", limits={"energy": 2.0}), tuple(asked.values())
+    )
+    search, _ = limited.begin("contrast", 0)
+    assert search.parent.precision.name == "float32"
+    assert [(limit.cost.name, limit.amount) for limit in search.policy.budget.limits] == [
+        ("energy", 2.0),
+        ("parameters", 40.0),
+    ]
+    assert [(cost.name, weight) for cost, weight in search.policy.budget.penalties] == [("parameters", 1e-3)]
+
+
+def test_an_answer_is_retrained_in_the_precision_of_its_search(monkeypatch, tmp_path):
+    recipes = []
+
+    def remember(model, task, **options):
+        recipes.append(options["recipe"])
+        return retrain(model, task, **options)
+
+    monkeypatch.setattr("advnas.studies.own_network.retrain", remember)
+    study = OwnNetworkStudy(OwnNetworkSettings(f"{Path(__file__).stem}:make_limited", retrain_epochs=1))
+    study.retrain(0, {"c": "skip"}, tmp_path)
+    assert [recipe.precision for recipe in recipes] == ["bf16"]
 
 
 def test_float16_has_a_loss_scale_in_a_study_too():

@@ -63,7 +63,7 @@ def _own_network(
         warmup=warmup if asked.warmup is None else asked.warmup,
         retrain_epochs=retrain_epochs if asked.retrain_epochs is None else asked.retrain_epochs,
         device=asked.device or "cpu",
-        precision=asked.precision or "float32",
+        precision=asked.precision,
         processes=asked.processes or 1,
         draws=asked.draws or "shared",  # type: ignore[arg-type]
         limits=read_limits(asked.limit),

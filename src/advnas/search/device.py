@@ -1,8 +1,7 @@
 """Where and in which precision a model computes."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,12 +42,10 @@ class Device:
         """The same batch with all its tensors on the device."""
         return tree_map_only(torch.Tensor, lambda tensor: tensor.to(self.name, non_blocking=True), batch)
 
-    @contextmanager
-    def computing(self) -> Iterator[None]:
-        """While this is open, operations run in the precision."""
+    def computing(self) -> AbstractContextManager[object]:
+        """While this is open, operations run in the precision; with float32, an autocast around it stays."""
         dtype = PRECISIONS[self.precision]
-        with torch.autocast(torch.device(self.name).type, dtype=dtype, enabled=dtype is not None):
-            yield
+        return nullcontext() if dtype is None else torch.autocast(torch.device(self.name).type, dtype=dtype)
 
 
 def keep_kernels() -> None:

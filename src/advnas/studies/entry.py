@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import advnas
+from advnas import strategies
 from advnas.arguments import did_you_mean, nearest
 from advnas.search import Search
 from advnas.task import Task
@@ -35,7 +36,8 @@ def make(entry: str, strategy: str, seed: int, options: Mapping[str, Any]) -> tu
 
     Raises:
         EntryFailed: the module or the function raised.
-        ValueError: there is no such function, it cannot be called so, or it returns something else.
+        ValueError: there is no such function, it cannot be called so, it returns something else, or a search with
+            another strategy or seed.
     """
     function = load(entry, options)
     with _as_theirs(entry):
@@ -45,7 +47,19 @@ def make(entry: str, strategy: str, seed: int, options: Mapping[str, Any]) -> tu
             f"{entry} must return a search and its task, got {_described(made)}. End it with "
             "`return advnas.Search(model, strategy, seed=seed), advnas.Task(training, validation, loss)`."
         )
+    _check_passed_on(entry, made[0], strategy, seed)
     return made
+
+
+def _check_passed_on(entry: str, search: Search, strategy: str, seed: int) -> None:
+    """Refuse a search that would stand in a table under another name than its own."""
+    name = strategies.name_of(search.strategy)
+    for what, asked, got in (("strategy", strategy, name), ("seed", seed, search.seed)):
+        if asked != got:
+            raise ValueError(
+                f"{entry} was called with {what} {asked!r}, and its search has {got!r}: runs would be compared "
+                "under wrong names. Pass both on: advnas.Search(model, strategy, seed=seed)."
+            )
 
 
 def load(entry: str, options: Mapping[str, Any]) -> MakeSearch:

@@ -42,8 +42,10 @@ class OwnNetworkSettings:
         the search at its beginning and its task.
     warmup: epochs with theta fixed; each epoch after it alternates weight and theta steps.
     retrain_epochs: how long the answer is trained from scratch.
+    precision: of the search and the retraining; what the function's search has where None.
     processes: how many do a search together, each on its share of the minibatches. draws: see `Search.join`.
-    limits: the most that answers may cost, by the name of a cost, in its unit.
+    limits: the most that answers may cost, by the name of a cost, in its unit; besides those that the function's
+        search has of other costs.
     answer: which architecture is the result of a strategy that learns; as it says where None.
     """
 
@@ -53,7 +55,7 @@ class OwnNetworkSettings:
     warmup: int = 20
     retrain_epochs: int = 40
     device: str = "cpu"
-    precision: str = "float32"
+    precision: str | None = None
     processes: int = 1
     draws: Draws = "shared"
     limits: Mapping[str, float] = field(default_factory=dict)
@@ -101,7 +103,7 @@ class OwnNetworkStudy:
 
     def check(self, strategy: str, seed: int) -> None:
         """The function must be there and make a search and a task."""
-        Device(self.settings.device, self.settings.precision)
+        self._judging_device()
         self.begin(strategy, seed)
 
     def begin(self, strategy: str, seed: int) -> tuple[Search, Replayed]:
@@ -109,11 +111,18 @@ class OwnNetworkStudy:
         search, task = self._make(strategy, seed)
         self.__dict__.setdefault("length", self._length_of(task))  # where cached_property looks for it
         search.model.to(self.settings.device)
-        set_precision(search, self.settings.precision)
+        if self.settings.precision is not None:
+            set_precision(search, self.settings.precision)
         if self.settings.limits:
-            search.policy.budget = Budget.of(search.space, self.settings.limits, None, self.costs)
+            search.policy.budget = self._limited(search)
         search.join(current(), self.settings.draws)
         return search, self._data(task, seed)
+
+    def _limited(self, search: Search) -> Budget:
+        """The budget that the function gave its search, with the limits of the settings."""
+        own, asked = search.policy.budget, Budget.of(search.space, self.settings.limits, None, self.costs)
+        others = [limit for limit in own.limits if limit.cost.name not in self.settings.limits]
+        return Budget(asked.decisions, [*asked.limits, *others], own.penalties)
 
     def measured(self, strategy: str, seed: int, names: Iterable[str]) -> tuple[Cost, ...]:
         """Find what operations cost, for the limits of these names; see `advnas.costs`."""
@@ -154,12 +163,7 @@ class OwnNetworkStudy:
             search.derive(Architecture(architecture), fresh=partial(self._fresh_model, seed)),
             Task(task.training, task.validation, self._placed(task.loss)),
             epochs=self.settings.retrain_epochs,
-            recipe=Recipe(
-                search.make_weight_optimizer,
-                search.annealing,
-                search.weight_clip,
-                precision=self.settings.precision,
-            ),
+            recipe=self._recipe(search),
             seed=seed_of(seed, _RETRAINING),
             folder=folder,
         )
@@ -171,6 +175,11 @@ class OwnNetworkStudy:
             "parameters": sum(parameter.numel() for parameter in outcome.model.parameters()),
             "best_epoch": outcome.best.number,
         }
+
+    def _recipe(self, search: Search) -> Recipe:
+        """Train answers as the search trains its weights."""
+        precision = self.settings.precision or search.parent.precision.name
+        return Recipe(search.make_weight_optimizer, search.annealing, search.weight_clip, precision=precision)
 
     def _fresh_model(self, seed: int) -> nn.Module:
         """A model that the user's function makes with a seed of its own, so that all initialisations are theirs."""
@@ -215,12 +224,7 @@ class OwnNetworkStudy:
             search,
             Task(task.training, task.validation, self._placed(task.loss)),
             epochs=self.settings.retrain_epochs,
-            recipe=Recipe(
-                search.make_weight_optimizer,
-                search.annealing,
-                search.weight_clip,
-                precision=self.settings.precision,
-            ),
+            recipe=self._recipe(search),
             seed=seed,
         )
 
@@ -240,13 +244,17 @@ class OwnNetworkStudy:
 
     def _placed(self, function: Callable[[nn.Module, Any], Any]) -> Callable[[nn.Module, Any], Any]:
         """The same function of a batch that is taken to the device first."""
-        device = Device(self.settings.device, self.settings.precision)
+        device = self._judging_device()
 
         def placed(model: nn.Module, batch: Any) -> Any:
             with device.computing():
                 return function(model, device.place(batch))
 
         return placed
+
+    def _judging_device(self) -> Device:
+        """Where the loss is computed; a search computes it in its own precision besides."""
+        return Device(self.settings.device, self.settings.precision or "float32")
 
     def _answers(self) -> str:
         """Which architecture is whose result, in words."""
