@@ -295,12 +295,15 @@ def test_an_undecided_search_warns_and_says_what_to_change():
         made.run(task(), epochs=2)
     assert not made.verdict().decided
     assert "at block" in str(made.verdict())
+    assert "beats chance" not in str(made.verdict())
 
 
 def test_a_decided_search_and_a_baseline_do_not_warn(recwarn):
     made = search(annealing=lambda progress: 1.0)
     made.run(task(), epochs=12)
     assert made.verdict().decided
+    assert made.verdict().remarks[-1].good is None  # that it is decided is no evidence
+    assert "Whether the answer beats chance takes several seeds" in str(made.verdict())
     search(strategy="random").run(task(), epochs=1)
     assert not [warning for warning in recwarn if warning.category is UndecidedWarning]
 

@@ -19,6 +19,11 @@ _SHOWN = 8  # decisions that are named
 
 MARKS = {True: "+", False: "!", None: "-"}
 
+_NO_EVIDENCE = (
+    "A search settles in its time also where no operation is better than the others. Whether the answer beats "
+    "chance takes several seeds and 'ranked_random' at equal cost: `advnas search` compares them."
+)
+
 
 class UndecidedWarning(UserWarning):
     """A search has ended, and its answer is little better than a guess."""
@@ -76,7 +81,9 @@ def verdict_of(search: "Search") -> Verdict:
         return Verdict((Remark(None, f"{name} learns nothing; its answer is not that of theta."),), decided=True)
     if not search.architecture_steps:
         return Verdict((Remark(False, "Theta has not taken a step yet: nothing is known."),), decided=False)
-    return Verdict((*_certainty(search), *_collapse(search), *_credit(search)), is_decided(search))
+    decided = is_decided(search)
+    evidence = [Remark(None, _NO_EVIDENCE)] if decided else []
+    return Verdict((*_certainty(search), *_collapse(search), *_credit(search), *evidence), decided)
 
 
 def undecided_warning(search: "Search") -> str:
