@@ -16,9 +16,9 @@ from functools import partial
 import torch
 
 from advnas import Choice, Search, strategies
-from advnas.answers.batch_norm import batch_statistics
 from advnas.architecture import Draw
 from advnas.distribution import Distribution
+from advnas.modes import batch_statistics
 from advnas.randomness import generator, seed_of, seeded
 from advnas.records.provenance import provenance
 from advnas.tasks import digits

@@ -49,7 +49,7 @@ from torch import Tensor, nn
 
 from advnas import Architecture, Choice, Search, Zero
 from advnas.answers import rank_architectures
-from advnas.answers.batch_norm import batch_statistics
+from advnas.modes import batch_statistics
 from advnas.randomness import seed_of, seeded
 from advnas.records.files import write_atomically
 from advnas.records.provenance import provenance

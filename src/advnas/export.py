@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from advnas.answers.batch_norm import evaluating
 from advnas.architecture import Architecture
 from advnas.choice import Choice
+from advnas.modes import evaluating
 from advnas.randomness import generator
 from advnas.records.bounds import load_torch_file
 from advnas.records.files import write_atomically

@@ -20,8 +20,9 @@ class Task:
         validation: minibatches for theta, iterated from the start whenever they end.
         loss: computes the scalar loss of a model on a minibatch.
         test: minibatches to judge the answer by, from which nothing is learnt; the validation data if not given.
-        metric: judges answers besides the loss, such as the accuracy on a minibatch; larger is better. Tables and
-            reports show the name of the function.
+        metric: judges answers besides the loss, such as the accuracy on a minibatch; larger is better. A search
+            records and shows that of its most likely architecture on one minibatch, once per epoch; it does not
+            learn from it. Tables and reports show the name of the function.
         examples: how many examples or tokens the loss of one minibatch is the mean of, for strategies that need the
             number.
     """

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import types
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -284,6 +285,31 @@ def test_a_search_that_was_not_over_is_not_extended(tmp_path):
     search().run(task(), epochs=2, folder=tmp_path, callbacks=[StopAt(5)])
     with pytest.raises(ValueError, match="steps is 16 now and was 8"):
         search().run(task(), epochs=4, folder=tmp_path, resume=True)
+
+
+def test_the_metric_of_a_task_is_recorded_and_shown(tmp_path, capsys):
+    """Of the most likely architecture on the first validation minibatch, once per epoch."""
+    seen = []
+
+    def accuracy(model, batch):
+        assert not any(isinstance(part, Choice) for part in model.modules())
+        seen.append(batch)
+        return 0.125
+
+    whole = replace(task(), metric=accuracy)
+    search().run(whole, epochs=2, warmup=1, folder=tmp_path, progress=True)
+    records = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
+    assert [record["metric"] for record in records] == [0.125] * len(seen)
+    assert all(batch is seen[0] for batch in seen)
+    assert "metric 0.125, " in capsys.readouterr().err
+
+
+def test_a_metric_changes_nothing_of_a_search():
+    one, other, before = search(), search(), torch.get_rng_state()
+    one.run(replace(task(), metric=lambda model, batch: torch.rand(1).item()), epochs=2)
+    assert torch.equal(torch.get_rng_state(), before)
+    other.run(task(), epochs=2)
+    assert same_weights(one, other)
 
 
 # Verdict, warning, report

@@ -1,14 +1,13 @@
 """Statistics of BatchNorm for one path of a searched network."""
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch.nn.modules.batchnorm import _BatchNorm
 
-from advnas.gates.buffers import still
+from advnas.modes import batch_statistics
 
 
 def reestimate_batch_norm(
@@ -83,24 +82,3 @@ def track_norms(module: nn.Module) -> None:
             norm.running_mean = like.new_zeros(norm.num_features)
             norm.running_var = like.new_ones(norm.num_features)
             norm.num_batches_tracked = like.new_zeros((), dtype=torch.long)
-
-
-@contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """For a while, everything is in evaluation mode."""
-    modes = [(part, part.training) for part in module.modules()]
-    module.eval()
-    try:
-        yield
-    finally:
-        for part, training in modes:
-            part.training = training
-
-
-@contextmanager
-def batch_statistics(module: nn.Module) -> Iterator[None]:
-    """For a while, evaluation mode, except that norms use the statistics of the batch and leave their own alone."""
-    with evaluating(module), still(module.modules()):
-        for part in module.modules():
-            part.training = isinstance(part, _NormBase)
-        yield

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from advnas.answers.batch_norm import batch_statistics
 from advnas.architecture import Architecture, Draw
+from advnas.modes import batch_statistics
 from advnas.randomness import seeded
 from advnas.search import Search
 

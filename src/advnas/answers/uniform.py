@@ -9,10 +9,10 @@ from typing import Self
 
 import torch
 
-from advnas.answers.batch_norm import batch_statistics
 from advnas.answers.ranking import draw_within
 from advnas.architecture import Architecture, Draw
 from advnas.arguments import check_count
+from advnas.modes import batch_statistics
 from advnas.randomness import generator
 from advnas.search import LossOf, Search
 

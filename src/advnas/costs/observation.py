@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from advnas.costs.cost import ALWAYS, Condition
 from advnas.costs.structure import names_of
+from advnas.modes import evaluating
 from advnas.space import SearchSpace
 
 Example = Tensor | tuple[Any, ...]
@@ -75,14 +76,8 @@ def _removed(hook: Any) -> Iterator[None]:
 @contextmanager
 def computing(model: nn.Module) -> Iterator[None]:
     """Inference: evaluation mode, without a graph; every module gets its own mode back."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module, training in modes.items():
-            module.training = training
+    with evaluating(model), torch.no_grad():
+        yield
 
 
 def call(model: nn.Module, example: Example) -> Any:

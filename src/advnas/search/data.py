@@ -9,10 +9,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from advnas.arguments import check_count
+from advnas.modes import batch_statistics
 from advnas.randomness import seed_of, seeded
 from advnas.records.restoring import check_form
 from advnas.search.step import Accumulated, LossOf
-from advnas.task import Task, length_of
+from advnas.task import Task, length_of, mean_over
 
 if TYPE_CHECKING:
     from advnas.search.search import Search
@@ -76,36 +77,30 @@ class TwoStreams:
 class Replayed:
     """Minibatches from whatever the user iterates over, the same for all strategies of a seed.
 
+    metric: of the task, if it has one; for the records.
     accumulate: how many of them, one after the other, make up a step.
     """
 
     training: "Replay"
     validation: "Replay"
     loss: Callable[[nn.Module, Any], Tensor]
-    metric: Callable[["Search", Any], float] | None = None
+    metric: Callable[[nn.Module, Any], float] | None = None
     accumulate: int = 1
 
     @classmethod
-    def of(
-        cls,
-        task: Task,
-        seed: int,
-        share: tuple[int, int] = (0, 1),
-        metric: Callable[["Search", Any], float] | None = None,
-    ) -> "Replayed":
+    def of(cls, task: Task, seed: int, share: tuple[int, int] = (0, 1)) -> "Replayed":
         """Read a task's data in orders of the seed's own.
 
         Args:
-            task: the data and the loss.
+            task: the data, the loss and the metric.
             seed: of the orders.
             share: (rank, size) of a process that shares the data with others.
-            metric: how good a search's most likely architecture is on one validation minibatch; more is better.
         """
         return cls(
             Replay(task.training, seed=seed_of(seed, _TRAINING), name="training", share=share),
             Replay(task.validation, seed=seed_of(seed, _VALIDATION), name="validation", share=share),
             task.loss,
-            metric,
+            task.metric,
         )
 
     def losses(self, search: "Search") -> tuple[LossOf, Callable[[], LossOf]]:
@@ -127,8 +122,12 @@ class Replayed:
         return min(most, self.validation.per_pass()), map(self._on, self.validation.anew())
 
     def measure(self, search: "Search") -> float | None:
-        """The metric on the first validation minibatch; None without one."""
-        return None if self.metric is None else self.metric(search, self.validation.first())
+        """Judge the most likely architecture, with the shared weights, on the first validation minibatch."""
+        if self.metric is None:
+            return None
+        model = search.derive()
+        with search.parent.randomness(), batch_statistics(model):
+            return mean_over(model, [self.validation.first()], self.metric)
 
     def _next(self, data: "Replay") -> LossOf:
         parts = [self._on(next(data)) for _ in range(self.accumulate)]
@@ -155,6 +154,7 @@ class Replay(Iterator[Any]):
         self._batches, self._seed, self._name, self._share = _restarted(batches), seed, name, share
         self._pass, self._number = 0, 0
         self._iterator: Iterator[Any] | None = None
+        self._first: Any = None
 
     @property
     def position(self) -> Position:
@@ -174,8 +174,10 @@ class Replay(Iterator[Any]):
                 ) from None
 
     def first(self) -> Any:
-        """Minibatch 0 of pass 0, whatever the position."""
-        return next(self.anew())
+        """Minibatch 0 of pass 0, whatever the position; kept, as fetching it may start workers."""
+        if self._first is None:
+            self._first = next(self.anew())
+        return self._first
 
     def anew(self) -> "Replay":
         """The same data from minibatch 0 of pass 0 on, shared with nobody."""

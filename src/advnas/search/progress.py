@@ -66,7 +66,9 @@ class ShowProgress(Callback):
         spent, done = self._shown - self._started, share - self._begun
         left = f", about {_duration(spent * (1 - share) / done)} left" if done > 0 and share < 1 else ""
         loss = "" if self._loss is None else f"loss {self._loss:.3g}, "
-        text = f"epoch {run.epoch:.3g} of {run.length.epochs}: {loss}{_belief(run)}{left}"
+        metric = None if run.record is None else run.record["metric"]
+        measured = "" if metric is None else f"metric {metric:.3g}, "
+        text = f"epoch {run.epoch:.3g} of {run.length.epochs}: {loss}{measured}{_belief(run)}{left}"
         if self._display is not None:
             self._display.show(run, text, share)
 

@@ -5,10 +5,11 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from torch import Tensor, nn
+from torch import nn
 
 from advnas.arguments import check_count, did_you_mean
 from advnas.records.files import parse_json, write_atomically
@@ -170,14 +171,15 @@ def _begin(search: "Search", task: Task, epochs: tuple[int, int], options: RunOp
         )
     device = options.get("device")
     if device is not None:
-        task = replace(task, loss=_on(Device(device), task.loss))
+        place = partial(_on, Device(device))
+        task = replace(task, loss=place(task.loss), metric=task.metric and place(task.metric))
         search.model.to(device)
     data = Replayed.of(task, search.seed, (group.rank, group.size))
     return SearchRun(search, replace(data, accumulate=together), Length(per_epoch, *epochs), warn_of)
 
 
-def _on(device: Device, loss: Callable[[nn.Module, Any], Tensor]) -> Callable[[nn.Module, Any], Tensor]:
-    return lambda model, batch: loss(model, device.place(batch))
+def _on(device: Device, function: Callable[[nn.Module, Any], Any]) -> Callable[[nn.Module, Any], Any]:
+    return lambda model, batch: function(model, device.place(batch))
 
 
 def _callbacks(search: "Search", options: RunOptions) -> tuple[Callback, ...]:

@@ -12,10 +12,11 @@ from torch.utils._pytree import tree_leaves
 
 from advnas import strategies
 from advnas.answers.agreement import Agreement, agreement
-from advnas.answers.batch_norm import batch_statistics, evaluating, reestimate_batch_norm
+from advnas.answers.batch_norm import reestimate_batch_norm
 from advnas.architecture import Architecture
 from advnas.arguments import check_count
 from advnas.costs import Cost
+from advnas.modes import evaluating
 from advnas.parallel.launch import current
 from advnas.randomness import seed_of, seeded
 from advnas.records.checkpoints import Checkpoints, load_state, save_state
@@ -140,9 +141,9 @@ class OwnNetworkStudy:
 
     def _data(self, task: Task, seed: int) -> Replayed:
         """The task's data, in orders of the seed's own."""
-        group, placed = current(), replace(task, loss=self._placed(task.loss))
-        metric = None if task.metric is None else partial(_metric_of_argmax, self._placed(task.metric))
-        return Replayed.of(placed, seed, (group.rank, group.size), metric)
+        group, metric = current(), None if task.metric is None else self._placed(task.metric)
+        placed = replace(task, loss=self._placed(task.loss), metric=metric)
+        return Replayed.of(placed, seed, (group.rank, group.size))
 
     def evaluate(self, answer: Taken, seed: int, search: Search, folder: Path) -> dict[str, Any]:
         """Retrain the answer from scratch and judge it; the weights of both stay in the folder, to be exported."""
@@ -265,13 +266,6 @@ class OwnNetworkStudy:
 
     def _make(self, strategy: str, seed: int) -> tuple[Search, Task]:
         return make(self.settings.entry, strategy, seed, self.settings.options)
-
-
-def _metric_of_argmax(metric: Callable[[nn.Module, Any], float], search: Search, batch: Any) -> float:
-    """The metric of the most likely architecture, with its inherited weights, on one minibatch."""
-    model = search.derive()
-    with batch_statistics(model):
-        return mean_over(model, [batch], metric)
 
 
 def load_searched(run: Path, search: Search) -> None:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from advnas.modes import evaluating
 from advnas.task import Task
 from advnas.tasks.data_folder import data_folder
 
@@ -213,7 +213,7 @@ def perplexity(model: nn.Module, text: Tensor, *, batch: int = 10, length: int =
     _check(text, batch, length)
     tokens, targets = _columns(text[:-1], batch, padding=0), _columns(text[1:], batch, padding=_NO_TARGET)
     total, hidden = 0.0, None
-    with torch.no_grad(), _evaluating(model):
+    with torch.no_grad(), evaluating(model):
         for piece, wanted in zip(torch.split(tokens, length), torch.split(targets, length), strict=True):
             logits, hidden = model(piece, hidden)
             loss = F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=_NO_TARGET, reduction="sum")
@@ -226,18 +226,6 @@ def _columns(text: Tensor, batch: int, *, padding: int) -> Tensor:
     """[tokens] to [rows, batch], one column after the other, filled up at the end."""
     rows = -(-len(text) // batch)
     return F.pad(text, (0, rows * batch - len(text)), value=padding).view(batch, rows).t().contiguous()
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Eval mode for a while; afterwards every part is again in the mode that it was in."""
-    modes = {part: part.training for part in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for part, training in modes.items():
-            part.training = training
 
 
 def _check(text: Tensor, batch: int, length: int) -> None:
