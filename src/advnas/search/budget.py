@@ -94,7 +94,7 @@ class Budget:
                 Limit(known[name], parse_amount(most, name, known[name].unit))
                 for name, most in (limit or {}).items()
             ],
-            [(known[name], parse_amount(weight, name, "")) for name, weight in (penalty or {}).items()],
+            [(known[name], parse_amount(weight, name, "", "penalty")) for name, weight in (penalty or {}).items()],
         )
 
     def __bool__(self) -> bool:
