@@ -24,12 +24,15 @@ from advnas.records.restoring import (
 )
 from advnas.records.unsaved import UnsavedBuffers
 from advnas.search import PAPER_WEIGHTS, NonFiniteLoss, OptimizerOf, Recorder, advance, cosine
+from advnas.search.device import PRECISIONS
 from advnas.search.precision import Precision
 from advnas.search.schedule import Rates
 from advnas.search.step import clip_gradient, make_optimizer
 from advnas.task import Task, length_of, mean_over
 
 Score = Callable[[nn.Module], float]
+
+_SAMPLES = (0.0, 0.25, 0.5, 0.75)  # where annealings are compared: functions have no names of their own
 
 
 @dataclass(frozen=True)
@@ -119,15 +122,17 @@ class _Training:
         # An architecture of skips alone has no weights, and an optimiser refuses to have none.
         parameters = list(model.parameters()) or [nn.Parameter(torch.zeros(0))]
         self._optimizer = make_optimizer(recipe.optimizer, parameters)
+        self._precision = Precision(recipe.precision)
         self.settings = {
             "epochs": epochs,
             "seed": seed,
             "optimizer": optimizer_settings(self._optimizer),
             "clip": recipe.clip,
+            "precision": str(PRECISIONS[recipe.precision] or torch.float32).removeprefix("torch."),
+            "annealing": [round(float(recipe.annealing(progress)), 6) for progress in _SAMPLES],
         }
         self._unsaved = UnsavedBuffers(model)
         self._rates = Rates(self._optimizer, recipe.annealing)
-        self._precision = Precision(recipe.precision)
         self._history: list[Epoch] = []
         self._told = False
         self._best: dict[str, Any] = copy.deepcopy(model.state_dict())
@@ -213,7 +218,12 @@ class _Training:
         """Load a state completely, or raise ValueError and change nothing."""
         now = self.state(folder) | {"settings": {}, "optimizer": {}, "history": [asdict(Epoch(1, 0.0, 0.0))]}
         check_form(state, [now, {**now, "history": []}], "it")
-        check_settings(self.settings, state["settings"])
+        # Early checkpoints of 0.2 say nothing of the annealing, and only float16 can be told from what they hold.
+        unsaid = {
+            "precision": "float16" if "precision" in state else "float32",
+            "annealing": self.settings["annealing"],
+        }
+        check_settings(self.settings, unsaid | dict(state["settings"]))
         check_optimizer(self._optimizer, state["optimizer"], "optimizer")
         numbers = [line["number"] for line in state["history"]]
         if not numbers or numbers != list(range(1, check_count("epochs", state["epochs"], least=0) + 1)):
