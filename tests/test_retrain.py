@@ -115,6 +115,21 @@ def test_a_state_that_does_not_tell_them_is_taken_where_it_fits(before, precisio
             training.restore(saved, tmp_path)
 
 
+def test_a_step_repeated_for_an_overflow_moves_running_statistics_once():
+    torch.manual_seed(0)
+    model, passes = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)), []
+
+    def large(model, batch):
+        if model.training:
+            passes.append(model[1].num_batches_tracked.item())
+        return 1e4 * loss(model, batch)
+
+    recipe = Recipe(partial(torch.optim.SGD, lr=1e-6), precision="fp16")
+    retrain(model, Task(task().training, task().validation, large), epochs=1, recipe=recipe)
+    assert len(passes) > 3  # some were repeated
+    assert model[1].num_batches_tracked == 3
+
+
 def test_the_model_ends_with_the_weights_of_its_best_epoch():
     scores, seen = iter([3.0, 1.0, 2.0, 1.0]), []
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from advnas.arguments import check_count
+from advnas.gates.buffers import BufferSnapshot
 from advnas.notebook import table
 from advnas.randomness import seed_of, seeded
 from advnas.records.restoring import (
@@ -162,9 +163,7 @@ class _Training:
         self._model.train()
         for number, batch in enumerate(batches):
             self._rates.anneal((self.position + number / len(batches)) / self._epochs)
-            loss, norm = self._backward(batch, parameters)
-            while not norm.isfinite() and self._precision.lower():  # the scaled gradient has overflown
-                loss, norm = self._backward(batch, parameters)
+            loss, norm = self._scaled_backward(batch, parameters)
             _check_finite(loss, norm, number)
             self._optimizer.step()
             self._precision.succeed()
@@ -172,6 +171,15 @@ class _Training:
         if not losses:
             raise ValueError("The training data are empty, or an iterator that can be read only once.")
         return sum(losses) / len(losses)
+
+    def _scaled_backward(self, batch: Any, parameters: list[nn.Parameter]) -> tuple[Tensor, Tensor]:
+        """The same as `_backward`, once more with a smaller loss scale wherever the scaled gradient overflows."""
+        buffers = BufferSnapshot(self._model.modules() if self._precision.scale > 1 else ())
+        loss, norm = self._backward(batch, parameters)
+        while not norm.isfinite() and self._precision.lower():
+            buffers.put_back()  # running statistics count every minibatch once
+            loss, norm = self._backward(batch, parameters)
+        return loss, norm
 
     def _backward(self, batch: Any, parameters: list[nn.Parameter]) -> tuple[Tensor, Tensor]:
         """Put the clipped gradient on a minibatch into place; the loss, and the norm before clipping.
