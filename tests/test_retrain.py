@@ -130,6 +130,13 @@ def test_a_step_repeated_for_an_overflow_moves_running_statistics_once():
     assert model[1].num_batches_tracked == 3
 
 
+def test_the_model_ends_in_evaluation_mode_also_where_nothing_was_left_to_train(tmp_path):
+    for _ in range(2):
+        assert not retrain(network(), task(), epochs=1, recipe=Recipe(SGD), folder=tmp_path).model.training
+    scored = Recipe(SGD, score=lambda model: 1.0)
+    assert not retrain(network(), task(), epochs=1, recipe=scored).model.training
+
+
 def test_the_model_ends_with_the_weights_of_its_best_epoch():
     scores, seen = iter([3.0, 1.0, 2.0, 1.0]), []
 

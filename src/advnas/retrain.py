@@ -47,7 +47,7 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Retrained:
-    """model: with its best weights. best: the epoch they are from. history: all epochs."""
+    """model: with its best weights, in evaluation mode. best: the epoch they are from. history: all epochs."""
 
     model: nn.Module
     best: Epoch
@@ -91,7 +91,7 @@ def retrain(
     """Train all weights of a plain module.
 
     Args:
-        model: it ends with the weights of its best epoch.
+        model: it ends with the weights of its best epoch, in evaluation mode.
         task: data and loss.
         epochs: passes over the training data.
         recipe: the optimiser and how it is used; the paper's settings by default.
@@ -248,8 +248,9 @@ class _Training:
         self._precision.restore(state)
 
     def result(self) -> Retrained:
-        """The module with its best weights."""
+        """The module with its best weights, in evaluation mode whether it was trained just now or before."""
         self._model.load_state_dict(self._best)
+        self._model.eval()
         return Retrained(self._model, self._best_epoch, tuple(self._history))
 
 
