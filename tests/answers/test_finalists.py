@@ -1,3 +1,4 @@
+import itertools
 import math
 import sys
 
@@ -93,6 +94,15 @@ class TestHalve:
         assert contest.rounds[1].architectures == (KEEP, entrants[2])
         assert contest.winner == KEEP
         assert contest.epochs == 4 * 60 + 2 * 120
+
+    @pytest.mark.parametrize(
+        ("count", "costs"), [(2, [2]), (4, [4, 4]), (8, [8, 8, 8]), (6, [6, 6, 8]), (5, [5, 6, 8])]
+    )
+    def test_later_rounds_cost_as_much_as_the_first_or_less_than_twice_as_much(self, count, costs, monkeypatch):
+        monkeypatch.setattr(contests, "retrain", lambda model, **asked: trained_to(0.5))
+        space = [dict(zip("xyz", one, strict=True)) for one in itertools.product(("keep", "drop"), repeat=3)]
+        contest = halve(Search(Features()), list(map(Architecture, space))[:count], regression(), epochs=1)
+        assert [one.epochs * len(one.architectures) for one in contest.rounds] == costs
 
     def test_a_single_one_is_trained_once(self):
         contest = halve(Search(Features()), [KEEP, KEEP], regression(), epochs=1)

@@ -92,7 +92,9 @@ def halve(
 ) -> Contest:
     """Train architectures alone, keep the better half, train these anew for twice as long, until one is left.
 
-    Every round costs the same. A training starts anew, so that its learning rate falls to 0 within its own length.
+    Every round costs the same where the architectures are a power of two. Otherwise halves are rounded up: later
+    rounds cost more, but less than twice the first one. A training starts anew, so that its learning rate falls to
+    0 within its own length.
 
     Args:
         search: of whose space they are.
