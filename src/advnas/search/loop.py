@@ -71,7 +71,8 @@ class SearchRun:
             return latest
 
         for step in turn(self.search, latest, of_theta):
-            self._losses += [step.loss] * (step.phase == "architecture")
+            if step.phase == "architecture":
+                self._losses.append(step.loss)
             yield step
             if step.phase == "architecture":
                 self._check_credit(latest)
