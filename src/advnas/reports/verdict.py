@@ -158,7 +158,7 @@ def _credit(runs: Sequence[RunRecords]) -> Iterator[Remark]:
     checks = checks_of(runs)
     pooled = CreditCheck.pooled(checks) if checks else None
     if pooled is not None and pooled.enough:
-        yield Remark(False if pooled.contradicts else True if pooled.agrees else None, str(pooled))
+        yield Remark(pooled.good, str(pooled))
 
 
 def _within_limits(strategy: str, runs: Sequence[RunRecords]) -> Iterator[Remark]:
