@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from advnas import NonFiniteLoss, Task
-from advnas.retrain import Epoch, Recipe, retrain
+from advnas.retrain import Epoch, Recipe, _Training, retrain
 
 SGD = partial(torch.optim.SGD, lr=0.05, momentum=0.9)
 
@@ -60,6 +60,82 @@ def test_a_stopped_training_goes_on_bit_for_bit_also_with_a_shuffling_loader_and
     resumed = retrain(network(), task(), epochs=6, recipe=Recipe(SGD), folder=tmp_path)
     assert resumed.history == whole.history
     assert all(map(torch.equal, weights(resumed.model), weights(whole.model)))
+
+
+def stopped_training(folder, **recipe):
+    with pytest.raises(Stopped):
+        retrain(network(), task(), epochs=4, recipe=Recipe(SGD, **recipe), folder=folder, on_epoch=stop_after_two)
+
+
+def stop_after_two(epoch):
+    stop_after(2, epoch)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "told"),
+    [
+        ({}, {"precision": "bf16"}, "precision is bfloat16 now and was float32"),
+        ({"precision": "bfloat16"}, {}, "precision is float32 now and was bfloat16"),
+        ({"precision": "fp16"}, {}, "precision is float32 now and was float16"),
+        ({}, {"annealing": lambda progress: 1.0}, r"annealing is \[1.0, 1.0, 1.0, 1.0\] now and was \[1.0, 0.85"),
+    ],
+)
+def test_a_training_goes_on_with_the_same_precision_and_annealing_alone(tmp_path, before, now, told):
+    stopped_training(tmp_path, **before)
+    with pytest.raises(ValueError, match=told):
+        retrain(network(), task(), epochs=4, recipe=Recipe(SGD, **now), folder=tmp_path)
+
+
+def test_two_names_of_a_precision_are_one(tmp_path):
+    stopped_training(tmp_path, precision="bf16")
+    recipe = Recipe(SGD, precision="bfloat16")
+    assert len(retrain(network(), task(), epochs=4, recipe=recipe, folder=tmp_path).history) == 4
+
+
+@pytest.mark.parametrize(
+    ("before", "precision", "told"),
+    [
+        ("float32", "float32", None),
+        ("fp16", "fp16", None),
+        ("float32", "bf16", "was float32"),
+        ("fp16", "float32", "was float16"),
+    ],
+)
+def test_a_state_that_does_not_tell_them_is_taken_where_it_fits(before, precision, told, tmp_path):
+    """As the first checkpoints of 0.2."""
+    state = _Training(network(), task(), Recipe(SGD, precision=before), 4, 0)
+    next(state.turn())
+    saved = state.state(tmp_path)
+    saved["settings"] = {key: saved["settings"][key] for key in ("epochs", "seed", "optimizer", "clip")}
+    training = _Training(network(), task(), Recipe(SGD, precision=precision), 4, 0)
+    if told is None:
+        training.restore(saved, tmp_path)
+        assert training.position == 1
+    else:
+        with pytest.raises(ValueError, match=told):
+            training.restore(saved, tmp_path)
+
+
+def test_a_step_repeated_for_an_overflow_moves_running_statistics_once():
+    torch.manual_seed(0)
+    model, passes = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)), []
+
+    def large(model, batch):
+        if model.training:
+            passes.append(model[1].num_batches_tracked.item())
+        return 1e4 * loss(model, batch)
+
+    recipe = Recipe(partial(torch.optim.SGD, lr=1e-6), precision="fp16")
+    retrain(model, Task(task().training, task().validation, large), epochs=1, recipe=recipe)
+    assert len(passes) > 3  # some were repeated
+    assert model[1].num_batches_tracked == 3
+
+
+def test_the_model_ends_in_evaluation_mode_also_where_nothing_was_left_to_train(tmp_path):
+    for _ in range(2):
+        assert not retrain(network(), task(), epochs=1, recipe=Recipe(SGD), folder=tmp_path).model.training
+    scored = Recipe(SGD, score=lambda model: 1.0)
+    assert not retrain(network(), task(), epochs=1, recipe=scored).model.training
 
 
 def test_the_model_ends_with_the_weights_of_its_best_epoch():

@@ -221,6 +221,64 @@ def test_costs_of_widths_are_those_of_the_derived_network(body):
     assert space.operation_sizes()["width"]["2"] < space.operation_sizes()["width"]["8"]
 
 
+class Beside(nn.Module):
+    """An open width, and another module beside it."""
+
+    def __init__(self, width, other):
+        super().__init__()
+        self.other, self.width = other, width
+
+    def forward(self, x):
+        return self.width(x) + self.other(x)
+
+
+def two_names():
+    body = lora()
+    return nn.Sequential(Width(body, WIDTHS, name="a"), Width(body, WIDTHS, name="b"))
+
+
+def body_outside():
+    body = lora()
+    return Beside(Width(body, WIDTHS, name="a"), body)
+
+
+def layer_outside():
+    body = lora()
+    return nn.Sequential(Width(body, WIDTHS, name="a"), nn.Sequential(body[0], nn.Linear(8, 6)))
+
+
+def whole_in_a_choice_of_that_name():
+    body = lora()
+    return nn.Sequential(Width(body, (2, 8), name="a"), Choice({"2": body, "8": nn.Identity()}, name="a"))
+
+
+def other_sides():
+    layers = nn.ModuleList(nn.Linear(6, 6) for _ in range(3))
+    pairs = [nn.Sequential(layers[0], layers[1]), nn.Sequential(layers[1], layers[2])]
+    return nn.Sequential(*(Width(pair, (2, 6), name="a") for pair in pairs))
+
+
+@pytest.mark.parametrize(
+    "build", [two_names, body_outside, layer_outside, whole_in_a_choice_of_that_name, other_sides]
+)
+def test_a_sliced_layer_that_is_used_in_another_way_is_refused(build):
+    """Deriving would make it narrow there, too."""
+    with pytest.raises(ValueError, match=r"a Width slices it, but not in the same way at both\..*copy\.deepcopy"):
+        SearchSpace(build())
+
+
+def test_tied_widths_may_share_a_body_and_others_a_layer_that_is_not_sliced():
+    torch.manual_seed(0)
+    body, activation = lora(), nn.Tanh()
+    tied = [Width(body, WIDTHS, name="a") for _ in range(2)]
+    own = Width(nn.Sequential(nn.Linear(6, 8), activation, nn.Linear(8, 6)), WIDTHS, name="b")
+    model, x = nn.Sequential(*tied, activation, own), torch.randn(4, 6)
+    space = SearchSpace(model)
+    for architecture in space.architectures():
+        with space.running(architecture):
+            torch.testing.assert_close(space.derive(architecture)(x), model(x))
+
+
 def test_a_limit_of_parameters_narrows_a_width():
     torch.manual_seed(0)
     model = nn.Sequential(Width(linear(), WIDTHS, name="first"), Width(lora(), WIDTHS, name="second"))

@@ -88,7 +88,11 @@ def _differ(before: Moments, weight: Tensor) -> bool:
     most = spread * max(_SHARE, _ERRORS * math.sqrt(2 / count)) + 1e-6
     moved = abs(before[0] - now[0]) > most or abs(before[1] - now[1]) > most
     constant = min(before[1], now[1]) == 0.0
-    return count > 1 and (moved or spread > 0 if constant else moved and count >= _FEWEST)
+    if count == 1:
+        return False
+    if constant:
+        return moved or spread > 0
+    return moved and count >= _FEWEST
 
 
 def _named(names: list[str]) -> str:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from advnas.arguments import check_count
+from advnas.gates.buffers import BufferSnapshot
 from advnas.notebook import table
 from advnas.randomness import seed_of, seeded
 from advnas.records.restoring import (
@@ -25,12 +26,15 @@ from advnas.records.restoring import (
 )
 from advnas.records.unsaved import UnsavedBuffers
 from advnas.search import PAPER_WEIGHTS, NonFiniteLoss, OptimizerOf, Recorder, advance, cosine
+from advnas.search.device import PRECISIONS
 from advnas.search.precision import Precision
 from advnas.search.schedule import Rates
 from advnas.search.step import clip_gradient, make_optimizer
 from advnas.task import Task, length_of, mean_over
 
 Score = Callable[[nn.Module], float]
+
+_SAMPLES = (0.0, 0.25, 0.5, 0.75)  # where annealings are compared: functions have no names of their own
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Retrained:
-    """model: with its best weights. best: the epoch they are from. history: all epochs."""
+    """model: with its best weights, in evaluation mode. best: the epoch they are from. history: all epochs."""
 
     model: nn.Module
     best: Epoch
@@ -88,7 +92,7 @@ def retrain(
     """Train all weights of a plain module.
 
     Args:
-        model: it ends with the weights of its best epoch.
+        model: it ends with the weights of its best epoch, in evaluation mode.
         task: data and loss.
         epochs: passes over the training data.
         recipe: the optimiser and how it is used; the paper's settings by default.
@@ -120,15 +124,17 @@ class _Training:
         # An architecture of skips alone has no weights, and an optimiser refuses to have none.
         parameters = list(model.parameters()) or [nn.Parameter(torch.zeros(0))]
         self._optimizer = make_optimizer(recipe.optimizer, parameters)
+        self._precision = Precision(recipe.precision)
         self.settings = {
             "epochs": epochs,
             "seed": seed,
             "optimizer": optimizer_settings(self._optimizer),
             "clip": recipe.clip,
+            "precision": str(PRECISIONS[recipe.precision] or torch.float32).removeprefix("torch."),
+            "annealing": [round(float(recipe.annealing(progress)), 6) for progress in _SAMPLES],
         }
         self._unsaved = UnsavedBuffers(model)
         self._rates = Rates(self._optimizer, recipe.annealing)
-        self._precision = Precision(recipe.precision)
         self._history: list[Epoch] = []
         self._told = False
         self._best: dict[str, Any] = copy.deepcopy(model.state_dict())
@@ -158,9 +164,7 @@ class _Training:
         self._model.train()
         for number, batch in enumerate(batches):
             self._rates.anneal((self.position + number / len(batches)) / self._epochs)
-            loss, norm = self._backward(batch, parameters)
-            while not norm.isfinite() and self._precision.lower():  # the scaled gradient has overflown
-                loss, norm = self._backward(batch, parameters)
+            loss, norm = self._scaled_backward(batch, parameters)
             _check_finite(loss, norm, number)
             self._optimizer.step()
             self._precision.succeed()
@@ -168,6 +172,15 @@ class _Training:
         if not losses:
             raise ValueError("The training data are empty, or an iterator that can be read only once.")
         return sum(losses) / len(losses)
+
+    def _scaled_backward(self, batch: Any, parameters: list[nn.Parameter]) -> tuple[Tensor, Tensor]:
+        """The same as `_backward`, once more with a smaller loss scale wherever the scaled gradient overflows."""
+        buffers = BufferSnapshot(self._model.modules() if self._precision.scale > 1 else ())
+        loss, norm = self._backward(batch, parameters)
+        while not norm.isfinite() and self._precision.lower():
+            buffers.put_back()  # running statistics count every minibatch once
+            loss, norm = self._backward(batch, parameters)
+        return loss, norm
 
     def _backward(self, batch: Any, parameters: list[nn.Parameter]) -> tuple[Tensor, Tensor]:
         """Put the clipped gradient on a minibatch into place; the loss, and the norm before clipping.
@@ -214,7 +227,12 @@ class _Training:
         """Load a state completely, or raise ValueError and change nothing."""
         now = self.state(folder) | {"settings": {}, "optimizer": {}, "history": [asdict(Epoch(1, 0.0, 0.0))]}
         check_form(state, [now, {**now, "history": []}], "it")
-        check_settings(self.settings, state["settings"])
+        # Early checkpoints of 0.2 say nothing of the annealing, and only float16 can be told from what they hold.
+        unsaid = {
+            "precision": "float16" if "precision" in state else "float32",
+            "annealing": self.settings["annealing"],
+        }
+        check_settings(self.settings, unsaid | dict(state["settings"]))
         check_optimizer(self._optimizer, state["optimizer"], "optimizer")
         numbers = [line["number"] for line in state["history"]]
         if not numbers or numbers != list(range(1, check_count("epochs", state["epochs"], least=0) + 1)):
@@ -231,8 +249,9 @@ class _Training:
         self._precision.restore(state)
 
     def result(self) -> Retrained:
-        """The module with its best weights."""
+        """The module with its best weights, in evaluation mode whether it was trained just now or before."""
         self._model.load_state_dict(self._best)
+        self._model.eval()
         return Retrained(self._model, self._best_epoch, tuple(self._history))
 
 

@@ -18,7 +18,7 @@ from advnas.fresh import moments, reset
 from advnas.gates import ActiveCandidate, Lend, Node, Rival, Route, Trace, at_hand
 from advnas.notebook import table
 from advnas.ownership import Ownership, find_owners
-from advnas.width import Sliced
+from advnas.width import Sliced, check_slices
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class SearchSpace:
                 "open, for example advnas.Choice({'conv': nn.Conv2d(...), 'skip': nn.Identity()})."
             )
         self.decisions = tuple(_tie(name, choices) for name, choices in groups.items())
+        check_slices(model, {choice: decision.name for decision in self.decisions for choice in decision.choices})
         self.sizes = tuple(len(decision.operations) for decision in self.decisions)
         self.shared, self.owned = find_owners(
             model, {choice: row for row, decision in enumerate(self.decisions) for choice in decision.choices}

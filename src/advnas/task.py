@@ -15,6 +15,10 @@ from advnas.notebook import table
 class Task:
     """The data and the loss of a search. The data are iterables of minibatches, such as DataLoaders.
 
+    Reported losses and metrics are means over minibatches, each of which counts once: nothing says how many
+    examples one has. They are exact where all minibatches have the same size, for example with `drop_last=True`, or
+    where there is one: `test=[everything]`.
+
     Args:
         training: minibatches for the weights, iterated from the start in every epoch.
         validation: minibatches for theta, iterated from the start whenever they end.
@@ -22,7 +26,7 @@ class Task:
         test: minibatches to judge the answer by, from which nothing is learnt; the validation data if not given.
         metric: judges answers besides the loss, such as the accuracy on a minibatch; larger is better. A search
             records and shows that of its most likely architecture on one minibatch, once per epoch; it does not
-            learn from it. Tables and reports show the name of the function.
+            learn from it. Tables and reports show the name of the function, and the mean over minibatches.
         examples: how many examples or tokens the loss of one minibatch is the mean of, for strategies that need the
             number.
     """
@@ -68,7 +72,7 @@ def length_of(batches: Iterable[Any]) -> int | None:
 
 
 def mean_over(model: nn.Module, batches: Iterable[Any], of: Callable[[nn.Module, Any], Any]) -> float:
-    """Return the mean over minibatches of a number such as the loss.
+    """Return the mean over minibatches of a number such as the loss; each counts once, whatever its size.
 
     Args:
         model: in training or evaluation mode, which is not changed.

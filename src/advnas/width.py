@@ -20,7 +20,7 @@ class Width(Choice):
     the inner units, and the first w columns of those that read them. So makers and readers always agree, and what
     enters and leaves the body keeps its size. A step costs what the drawn width costs, however many there are. It
     is a `Choice` like any other: strategies, stores and limits treat it alike. A derived network has plain narrower
-    layers.
+    layers. So a sliced layer must not be used elsewhere, except by a `Width` of the same name in the same way.
 
     In an `nn.Sequential` the first layer with weights makes the inner units, and the last one that mixes them reads
     them; every layer between is of the inner width on both sides. For any other body, say so:
@@ -53,7 +53,7 @@ class Width(Choice):
         super().__init__({str(width): Sliced(body, width, sides) for width in widths}, name=name)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Sides:
     """Which sides of a layer have the inner width."""
 
@@ -106,19 +106,23 @@ class Sliced(nn.Module):
         self.body, self.width = body, width
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._attributes: list[tuple[str, str, Any]] = []
-        for name, own in sides.items():
+        self._sides = {name: _effective(body.get_submodule(name), own) for name, own in sides.items()}
+        for name, own in self._sides.items():
             self._narrow(name, body.get_submodule(name), own)
 
     def extra_repr(self) -> str:
         """The width, for `print(model)`."""
         return f"width={self.width}"
 
+    @property
+    def sliced(self) -> dict[nn.Module, Sides]:
+        """The layers that become narrower, and at which sides."""
+        return {self.body.get_submodule(name): sides for name, sides in self._sides.items()}
+
     def _narrow(self, name: str, layer: nn.Module, sides: Sides) -> None:
         """Note the shapes and attributes of one layer at this width."""
         kind, width = _KINDS[type(layer)], self.width
         depthwise = _is_depthwise(layer)
-        if not kind.mixes or depthwise:
-            sides = Sides(True, True)
         for axis, attribute, elastic in (
             (kind.output_axis, kind.outputs, sides.outputs),
             (None if depthwise else kind.input_axis, kind.inputs, sides.inputs),
@@ -186,6 +190,47 @@ class Sliced(nn.Module):
     def outline(self) -> nn.Module:
         """The plain body of this width without its numbers, on torch's meta device: for counting."""
         return self.plain({}).to("meta")
+
+
+def check_slices(model: nn.Module, name_of: Mapping[Choice, str]) -> None:
+    """Refuse layers that a `Width` slices and that are used in another way too: a derived layer has one size.
+
+    Args:
+        model: a module with choices.
+        name_of: the decision of every choice.
+
+    Raises:
+        ValueError: a sliced layer is used outside of the widths of one decision, or sliced at other sides.
+    """
+    uses: dict[nn.Module, dict[tuple[object, ...], str]] = {}
+
+    def visit(module: nn.Module, path: str, decision: str, slices: Mapping[nn.Module, tuple[object, ...]]) -> None:
+        decision = name_of.get(module, decision) if isinstance(module, Choice) else decision
+        if isinstance(module, Sliced):
+            own = {layer: (*slices.get(layer, ()), (decision, sides)) for layer, sides in module.sliced.items()}
+            slices = {**slices, **own}
+        found = uses.setdefault(module, {})
+        found.setdefault(slices.get(module, ()), path)
+        if len(found) > 1 or len(next(iter(found))) > 1:
+            raise _used_twice(module, [*found.values(), path])
+        for name, child in module.named_children():
+            visit(child, f"{path}.{name}" if path else name, decision, slices)
+
+    visit(model, "", "", {})
+
+
+def _used_twice(layer: nn.Module, paths: Sequence[str]) -> ValueError:
+    return ValueError(
+        f"The {type(layer).__name__} at {paths[0]!r} is also that at {paths[1]!r}, and a Width slices it, but not "
+        "in the same way at both. A derived network could not make it narrower in one place alone. Give each place "
+        "a layer of its own, such as copy.deepcopy(body), or give Widths that share their body one name, so that "
+        "they are one decision."
+    )
+
+
+def _effective(layer: nn.Module, sides: Sides) -> Sides:
+    """A layer that keeps the number of its units has the inner width on both sides."""
+    return sides if _mixes(layer) else Sides(True, True)
 
 
 def _is_depthwise(layer: nn.Module) -> bool:

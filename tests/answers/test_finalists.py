@@ -1,3 +1,7 @@
+import itertools
+import math
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -5,8 +9,10 @@ from torch.nn import functional as F
 
 from advnas import Architecture, Choice, Search, Task, Zero
 from advnas.answers import finalists, halve
-from advnas.retrain import Recipe
+from advnas.answers.finalists import Round
+from advnas.retrain import Epoch, Recipe, Retrained
 
+contests = sys.modules["advnas.answers.finalists"]  # the package has a function of this name
 FAST = Recipe(optimizer=lambda weights: torch.optim.Adam(weights, lr=0.3))
 
 
@@ -41,6 +47,11 @@ def searched():
 
 KEEP = Architecture({"x": "keep", "y": "keep", "z": "keep"})
 DROP = Architecture({"x": "drop", "y": "drop", "z": "drop"})
+
+
+def trained_to(score):
+    epoch = Epoch(1, 0.5, score)
+    return Retrained(nn.Identity(), epoch, (epoch,))
 
 
 class TestFinalists:
@@ -84,9 +95,35 @@ class TestHalve:
         assert contest.winner == KEEP
         assert contest.epochs == 4 * 60 + 2 * 120
 
+    @pytest.mark.parametrize(
+        ("count", "costs"), [(2, [2]), (4, [4, 4]), (8, [8, 8, 8]), (6, [6, 6, 8]), (5, [5, 6, 8])]
+    )
+    def test_later_rounds_cost_as_much_as_the_first_or_less_than_twice_as_much(self, count, costs, monkeypatch):
+        monkeypatch.setattr(contests, "retrain", lambda model, **asked: trained_to(0.5))
+        space = [dict(zip("xyz", one, strict=True)) for one in itertools.product(("keep", "drop"), repeat=3)]
+        contest = halve(Search(Features()), list(map(Architecture, space))[:count], regression(), epochs=1)
+        assert [one.epochs * len(one.architectures) for one in contest.rounds] == costs
+
     def test_a_single_one_is_trained_once(self):
         contest = halve(Search(Features()), [KEEP, KEEP], regression(), epochs=1)
         assert [one.epochs for one in contest.rounds] == [1]
+
+    def test_a_score_that_is_not_a_number_never_goes_on(self):
+        entrants = (DROP, KEEP, Architecture({**KEEP, "x": "drop"}), Architecture({**KEEP, "y": "drop"}))
+        assert Round(entrants, 1, (math.nan, 0.2, 0.1, 0.3)).better_half == [entrants[2], KEEP]
+        assert Round(entrants, 1, (math.nan, math.nan, math.nan, 0.3)).better_half == [entrants[3]]
+
+    def test_a_diverged_training_is_told_and_out(self, monkeypatch):
+        scores = iter([math.nan, 0.5])
+        monkeypatch.setattr(contests, "retrain", lambda model, **asked: trained_to(next(scores)))
+        with pytest.warns(UserWarning, match="The scores of 1 of 2 architectures of the contest are not numbers"):
+            contest = halve(Search(Features()), [KEEP, DROP], regression(), epochs=1)
+        assert contest.winner == DROP
+
+    def test_nobody_wins_where_all_have_diverged(self, monkeypatch):
+        monkeypatch.setattr(contests, "retrain", lambda model, **asked: trained_to(math.nan))
+        with pytest.raises(ValueError, match="so none can win"):
+            halve(Search(Features()), [KEEP, DROP], regression(), epochs=1)
 
     def test_none_are_refused(self):
         with pytest.raises(ValueError, match="at least one architecture"):

@@ -56,6 +56,19 @@ def test_no_architecture_is_cheaper_and_more_likely_than_a_point_of_the_front():
         assert not any(c <= point.limit and p > point.log_likelihood + 1e-9 for c, p in every)
 
 
+def test_no_point_costs_more_than_its_limit_by_rounding():
+    search = made()
+    for seed in range(20):
+        random = torch.Generator().manual_seed(seed)
+        numbers = [torch.rand(3, generator=random, dtype=torch.float64).tolist() for _ in search.space.decisions]
+        rows = {
+            decision.name: dict(zip(decision.operations, row, strict=True))
+            for decision, row in zip(search.space.decisions, numbers, strict=True)
+        }
+        energy = costs.table(search.space, rows, name="energy")
+        assert all(point.cost <= point.limit for point in front(search, energy, points=2))
+
+
 def test_a_front_under_another_limit_and_judged_by_the_shared_weights():
     space = SearchSpace(network())
     products = costs.multiply_adds(space, torch.zeros(1, 4))

@@ -199,7 +199,8 @@ torch.save(output, "output.pt")
 def test_exported_files_agree_with_the_searched_network_where_there_is_no_advnas(
     to, weights, digits, here, monkeypatch
 ):
-    from advnas.modes import evaluating, reestimate_batch_norm
+    from advnas.answers.batch_norm import reestimate_batch_norm
+    from advnas.modes import evaluating
     from advnas.randomness import seed_of
     from advnas.records.checkpoints import load_state
     from advnas.studies.built_in import make_search

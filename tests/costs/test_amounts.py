@@ -9,6 +9,9 @@ from advnas.costs.amounts import parse_amount, split_limits
         ("100k", "", 1e5),
         ("1.5M", "", 1.5e6),
         ("100_000", "", 1e5),
+        ("1,500,000", "", 1.5e6),
+        ("+1,500.25 us", "ms", 1.50025),
+        ("1,500k", "", 1.5e6),
         (250, "", 250),
         ("5ms", "ms", 5),
         ("5", "ms", 5),
@@ -31,6 +34,18 @@ def test_amounts_as_people_write_them(text, unit, amount):
 def test_other_amounts_are_refused_with_what_was_written(text, unit):
     with pytest.raises(ValueError, match=rf"A limit of parameters must be .* got '{text}'"):
         parse_amount(text, "parameters", unit)
+
+
+@pytest.mark.parametrize("text", ["1,5ms", "1,5", "1,50,000", "1500,000", "1,5000", ",500", "1,,500", "1,500,00ms"])
+def test_a_comma_that_separates_no_thousands_is_refused(text):
+    with pytest.raises(ValueError, match=rf"commas separate thousands.* got '{text}'\. Write a decimal point"):
+        parse_amount(text, "latency", "ms")
+
+
+@pytest.mark.parametrize("text", ["0", "5 parsecs", "1,5"])
+def test_a_penalty_is_told_as_one(text):
+    with pytest.raises(ValueError, match=r"^A penalty of parameters must be"):
+        parse_amount(text, "parameters", "", "penalty")
 
 
 def test_limits_are_names_and_amounts():

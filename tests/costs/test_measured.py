@@ -35,6 +35,28 @@ def test_the_correction_finds_a_line_again():
     assert "R² = 1.000" in cost.note
 
 
+RAW = costs.Cost("latency", "ms", 1.0, {frozenset([("a", "x")]): 1.0, frozenset([("a", "y")]): 2.0})
+
+
+def test_the_correction_may_subtract_what_the_clock_costs_but_never_all():
+    cost = _corrected(RAW, [1.0, 2.0, 3.0], [0.5, 2.5, 4.5])
+    assert (cost.constant, cost.of({"a": "x"}), cost.of({"a": "y"})) == pytest.approx((0.5, 2.5, 4.5))
+    assert cost.note == "fit to 3 whole networks: -1.5 ms + 2 x sum, R² = 1.000"
+
+
+def test_a_fit_that_would_make_the_fixed_part_negative_goes_through_the_origin():
+    cost = _corrected(RAW, [2.0, 3.0, 4.0], [0.5, 3.5, 6.5])
+    assert (cost.constant, cost.of({"a": "x"})) == pytest.approx((3.5 / 3, 7 / 3))
+    assert "0 ms + 1.17 x sum" in cost.note
+    assert cost.note.endswith("through the origin, since the fixed part would be negative")
+
+
+def test_measurements_that_do_not_rise_with_the_sum_shift_it_alone():
+    cost = _corrected(RAW, [1.0, 2.0, 3.0], [4.0, 3.0, 2.0])
+    assert (cost.constant, cost.of({"a": "x"}), cost.of({"a": "y"})) == pytest.approx((2.0, 3.0, 4.0))
+    assert cost.note.endswith("what was measured does not rise with the sum, which is only shifted")
+
+
 def test_memory_is_weights_exactly_and_the_largest_peak_of_activations():
     layers = {"small": nn.Linear(10, 10, bias=False), "wide": nn.Sequential(nn.Linear(10, 1000, bias=False))}
     layers["wide"].append(nn.Linear(1000, 10, bias=False))

@@ -1,5 +1,6 @@
 import base64
 import json
+import math
 import re
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
@@ -9,7 +10,7 @@ import torch
 
 from advnas import Choice, Search, Task
 from advnas.reports.contents import Measure
-from advnas.reports.page import lead, summary, write_report
+from advnas.reports.page import _leader, lead, summary, write_report
 from advnas.reports.study import read_study
 from advnas.search import CreditCheck, Swap
 
@@ -178,6 +179,37 @@ def test_the_headline_calls_a_tie_a_tie():
     )
     assert "significantly ahead of random" in lead(clear)
     assert lead(judged_by({"contrast": [93.1, 93.3]})) == ""
+
+
+def test_a_result_that_is_not_a_number_is_never_the_best():
+    nan = math.nan
+    judged = judged_by({"contrast": [nan, 99.0], "darts": [80.0, 81.0], "random": [90.0, 91.0]})
+    measure = judged["contrast"][0][0]
+    values = {name: [own[seed][0].value for seed in own] for name, own in judged.items()}
+    assert _leader(values, measure).startswith("random has the best mean accuracy: 90.50")
+    assert "It is" not in lead(judged_by({"contrast": [nan] * 6, "random": [1.0] * 6}))
+    assert _leader({"contrast": [nan]}, measure) == "No strategy has the best mean accuracy."
+
+
+def test_the_page_tells_results_that_are_not_numbers(write_study, tmp_path):
+    folder = write_study(tmp_path, ("advantage", "random"), seeds=2, records=2, experiment="search")
+    for path in folder.glob("runs/*/result.json"):
+        result, diverged = json.loads(path.read_text()), path.parent.name.startswith("advantage")
+        result["evaluation"] = {
+            "by": "argmax",
+            "architecture": result["argmax"],
+            "measures": [{"name": "test loss", "value": math.nan if diverged else 0.5, "more_is_better": False}],
+            "validation_score": math.nan if diverged else 0.5,
+            "parameters": 1,
+            "best_epoch": 1,
+        }
+        path.write_text(json.dumps(result))
+    (told,) = summary(read_study(folder), None)
+    assert told.startswith("random has the best mean test loss (lower is better): 0.50")
+    assert told.endswith("The test loss of advantage is not a number in 2 of 2 seeds.")
+    page = write_report(folder, None)[0].read_text()
+    assert "advantage beats random by test loss cannot be told" in page
+    assert "advnas export" not in page
 
 
 def test_the_summary_says_when_random_is_the_best(write_study, accuracies, tmp_path):

@@ -4,8 +4,9 @@ import math
 import pytest
 from scipy import stats
 
+from advnas.reports.contents import Measure
 from advnas.reports.judging import judge
-from advnas.reports.pairs import all_pairings, compare, difference
+from advnas.reports.pairs import all_pairings, badness, compare, difference
 from advnas.reports.study import read_study
 from advnas.reports.tables import pair_rows, pairs_csv
 
@@ -87,6 +88,16 @@ def test_every_strategy_meets_the_baselines_and_the_best_other_one(studied):
         ("proxyless", "random"),
         ("proxyless", "advantage"),
     ]
+
+
+@pytest.mark.parametrize("more_is_better", [True, False])
+def test_a_strategy_without_a_mean_is_the_worst(more_is_better):
+    values = {"a": (math.nan, 1.0), "b": (2.0, 1.0)}
+    runs = {
+        name: {seed: (Measure("loss", value, more_is_better),) for seed, value in enumerate(own)}
+        for name, own in values.items()
+    }
+    assert min(runs, key=lambda name: badness(runs[name])) == "b"
 
 
 def test_the_table_says_where_there_are_too_few_seeds(studied):

@@ -1,4 +1,5 @@
 import json
+import math
 
 import pytest
 
@@ -56,6 +57,13 @@ def test_a_baseline_is_beaten_only_where_the_pairs_say_so(ours, theirs, good, wo
     assert "over 6 seeds" in text
     assert "95 % interval" in text
     assert "p = " in text
+
+
+def test_a_result_that_is_not_a_number_is_told(folder):
+    remarks = judge(folder, {"advantage": [1.0, math.nan, 2.0], "random": [1.0, 2.0, 3.0]})
+    text = next(text for text in remarks if "beats random by test accuracy cannot be told" in text)
+    assert text.endswith("A result is not a number.")
+    assert remarks[text] is False
 
 
 @pytest.mark.parametrize("seeds", [1, 3, 5])

@@ -146,7 +146,7 @@ def test_a_folder_of_another_limit_is_not_gone_on_with(tmp_path):
         ({"limit": {"parametres": 10}}, r"no cost 'parametres' \(did you mean 'parameters'\?\)"),
         ({"limit": {"latency": "5ms"}}, r"Pass it as Search\(..., costs=\[advnas.costs.latency"),
         ({"limit": {"parameters": "5ms"}}, "A limit of parameters must be a number"),
-        ({"penalty": {"parameters": -1}}, "must be a positive number, got -1"),
+        ({"penalty": {"parameters": -1}}, "A penalty of parameters must be a positive number, got -1"),
     ],
 )
 def test_what_cannot_be_a_limit_is_refused_before_the_search(options, problem):

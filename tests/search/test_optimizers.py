@@ -159,6 +159,16 @@ def test_a_loss_that_is_not_finite_is_told_after_all():
         search.weight_step(lambda model: model(torch.ones(4, 3)).float().mean() * torch.inf)
 
 
+@pytest.mark.parametrize("kind", ["weight_step", "architecture_step", "joint_step"])
+def test_a_loss_that_is_not_a_number_leaves_the_scale_as_it_was(kind):
+    search = Search(network(), precision="fp16")
+    search.weight_step(lambda model: model(torch.ones(4, 3)).float().mean())
+    before = search.parent.precision.state()
+    with pytest.raises(NonFiniteLoss):
+        getattr(search, kind)(lambda model: model(torch.ones(4, 3)).float().mean() * torch.nan)
+    assert search.parent.precision.state() == before
+
+
 def test_the_scale_survives_a_stop(tmp_path):
     whole, stopped, resumed = (Search(network(), weight_optimizer=SGD, precision="fp16") for _ in range(3))
     for search in (whole, stopped):

@@ -93,6 +93,24 @@ def test_a_callback_sees_rates_norms_and_records():
     assert record["entropy"] == pytest.approx(1.0986, abs=0.01)
 
 
+@pytest.mark.parametrize(
+    ("schedule", "trained"),
+    [
+        ("alternate", {"warmup": True, "weights": True, "architecture": False}),
+        ("joint", {"warmup": True, "architecture": True}),
+    ],
+)
+def test_a_callback_is_told_which_steps_train_the_weights(schedule, trained):
+    seen = {}
+
+    class Look(Callback):
+        def step(self, run, step):
+            seen[step.phase] = run.trains_weights(step)
+
+    search(schedule=schedule).run(task(2), epochs=2, warmup=1, callbacks=[Look()])
+    assert seen == trained
+
+
 def test_callbacks_change_no_bit():
     plain, watched = search(), search()
     plain.run(task(), epochs=3, progress=False)

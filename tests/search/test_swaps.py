@@ -67,6 +67,7 @@ def test_the_scale_of_what_is_believed_does_not_matter():
 def test_contradictions_must_be_clear_for_their_number(right, wrong, contradicts, agrees):
     check = check_of(*[("x", 1.0, 1.0)] * right, *[("y", 1.0, -1.0)] * wrong)
     assert (check.contradicts, check.agrees) == (contradicts, agrees)
+    assert check.good is (True if agrees else False if contradicts else None)
 
 
 def test_nothing_measured_is_no_contradiction():

@@ -1,5 +1,6 @@
 """The engines of a study. What Ray is asked to do here takes a real cluster of two workers."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 
 from advnas.paper.cifar10 import PRESETS, Cifar10
 from advnas.studies import execute as module
-from advnas.studies.engines import Ray, _pass_on
+from advnas.studies.engines import Processes, Ray, _pass_on
 from advnas.studies.execute import RunsFailed, execute, plan
 
 PROGRAM = Path(__file__).with_name("study_to_kill.py")
@@ -45,6 +46,22 @@ def test_a_run_that_the_driver_cannot_see_is_not_taken_for_done(tmp_path, monkey
     jobs = plan(EXPERIMENT, ["darts"], [0])
     with pytest.raises(RunsFailed, match="Give a --folder on storage that all machines see"):
         execute(EXPERIMENT, jobs, tmp_path, engine=Lost(room=None))
+
+
+def test_processes_stop_their_own_and_no_other_child():
+    other = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60,))
+    other.start()
+    try:
+        with Processes(1) as engine:
+            future = engine.submit(time.sleep, 60)
+            while not future.running():
+                time.sleep(0.01)
+            engine.stop()
+        assert future.exception() is not None
+        assert other.is_alive()
+    finally:
+        other.kill()
+        other.join()
 
 
 class Interrupted(Lost):

@@ -1,6 +1,7 @@
 """Finalists: the best answers a search can propose, and a contest that trains them alone."""
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -46,7 +47,10 @@ def finalists(search: Search, task: Task, k: int = 4, *, draws: int = 16, seed: 
 
 @dataclass(frozen=True)
 class Round:
-    """One round of a contest: who took part, for how many epochs each was trained alone, and the scores."""
+    """One round of a contest: who took part, for how many epochs each was trained alone, and the scores.
+
+    A score is not a number where a training has diverged.
+    """
 
     architectures: tuple[Architecture, ...]
     epochs: int
@@ -54,9 +58,10 @@ class Round:
 
     @property
     def better_half(self) -> list[Architecture]:
-        """Those who go on, best first."""
-        order = sorted(zip(self.scores, range(len(self.scores)), strict=True))
-        return [self.architectures[number] for _, number in order[: math.ceil(len(order) / 2)]]
+        """Those who go on, best first; none whose score is not a number."""
+        known = [number for number, score in enumerate(self.scores) if not math.isnan(score)]
+        order = sorted(known, key=lambda number: self.scores[number])
+        return [self.architectures[number] for number in order[: math.ceil(len(self.scores) / 2)]]
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,9 @@ def halve(
 ) -> Contest:
     """Train architectures alone, keep the better half, train these anew for twice as long, until one is left.
 
-    Every round costs the same. A training starts anew, so that its learning rate falls to 0 within its own length.
+    Every round costs the same where the architectures are a power of two. Otherwise halves are rounded up: later
+    rounds cost more, but less than twice the first one. A training starts anew, so that its learning rate falls to
+    0 within its own length.
 
     Args:
         search: of whose space they are.
@@ -96,6 +103,9 @@ def halve(
         epochs: of each training in the first round.
         recipe: how each is trained.
         seed: of weights and data, the same for all of a round.
+
+    Raises:
+        ValueError: there are no architectures, or no score of a round is a number.
     """
     check_count("epochs", epochs)
     if not architectures:
@@ -106,6 +116,19 @@ def halve(
         length, own = epochs * 2 ** len(rounds), seed_of(seed, len(rounds))
         train = partial(retrain, task=task, epochs=length, recipe=recipe, seed=own)
         scores = tuple(train(search.derive(one, fresh=own)).best.score for one in left)
+        _check_scores(scores)
         rounds.append(Round(tuple(left), length, scores))
         left = rounds[-1].better_half
     return Contest(tuple(rounds))
+
+
+def _check_scores(scores: Sequence[float]) -> None:
+    diverged = sum(map(math.isnan, scores))
+    if diverged == len(scores):
+        raise ValueError(
+            "The score of every architecture of the contest is not a number, so none can win. Check the task and "
+            "recipe.score, or lower the learning rate: halve(..., recipe=Recipe(optimizer=...))."
+        )
+    if diverged:
+        told = f"The scores of {diverged} of {len(scores)} architectures of the contest are not numbers"
+        warnings.warn(f"{told}: these are out.", stacklevel=3)

@@ -50,8 +50,8 @@ def front(search: Search, cost: Cost | str, *, points: int = 20, task: Task | No
     judged = None if task is None else SharedLoss(search, task.validation, task.loss)
     found: dict[Architecture, FrontPoint] = {}
     for number in range(points):
-        most = high - (high - low) * (points - 1 - number) / (points - 1)
-        one = search.argmax({**others, cost.name: max(most, low)}, costs=[*known, cost]) if most > 0 else least
+        most = max(low, high - (high - low) * (points - 1 - number) / (points - 1))  # which may round below low
+        one = search.argmax({**others, cost.name: most}, costs=[*known, cost]) if most > 0 else least
         loss = None if judged is None else judged.mean(one)
         found.setdefault(one, FrontPoint(most, one, cost.of(one), _log_likelihood(search, one), loss))
     return list(found.values())

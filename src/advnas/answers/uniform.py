@@ -24,9 +24,9 @@ class Halving:
     """Rounds, each of which keeps the better half of the architectures and doubles the minibatches they have seen.
 
     All architectures of a round run on the same minibatches, and keep their losses of the rounds before. It ends
-    when one architecture is left or one pass over the data is complete. Every round costs half of the first one, so
-    that most passes go to architectures that may still be the best (sequential halving, Karnin, Koren, Somekh,
-    ICML 2013), and nothing has to be chosen but the number of passes.
+    when one architecture is left or one pass over the data is complete. Every further round costs about half of the
+    first one, so that most passes go to architectures that may still be the best (sequential halving, Karnin,
+    Koren, Somekh, ICML 2013), and nothing has to be chosen but the number of passes.
 
     architectures: how many begin. first: minibatches of the first round. available: minibatches of one pass.
     """

@@ -12,15 +12,19 @@ _UNITS: dict[str, dict[str, float]] = {
     "bytes": {"": 1.0, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 2**10, "mib": 2**20, "gib": 2**30},
 }
 _AMOUNT = re.compile(r"([-+]?[\d_,]*\.?\d+(?:e[-+]?\d+)?)\s*([^\d\s]*)", re.IGNORECASE)
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(?![\d,])")
 
 
-def parse_amount(text: Any, name: str, unit: str) -> float:
+def parse_amount(text: Any, name: str, unit: str, what: str = "limit") -> float:
     """Read an amount of a cost in the cost's own unit: "100k" of parameters is 100000, "5ms" of ms is 5.
+
+    Commas separate thousands, as in "1,500,000".
 
     Args:
         text: what was written, or a number.
         name: of the cost, for messages.
         unit: of the cost.
+        what: the amount is, for messages: a limit or a penalty.
 
     Raises:
         ValueError: it is no positive finite number with a unit that is known.
@@ -30,10 +34,15 @@ def parse_amount(text: Any, name: str, unit: str) -> float:
     factor = known.get(match[2].lower()) if match else None
     if match is None or factor is None:
         endings = ", ".join(repr(ending) for ending in known if ending)
-        raise ValueError(f"A limit of {name} must be a number, alone or with {endings}, got {text!r}.")
+        raise ValueError(f"A {what} of {name} must be a number, alone or with {endings}, got {text!r}.")
+    if "," in match[1] and not _THOUSANDS.match(match[1]):
+        raise ValueError(
+            f"A {what} of {name} must be a number whose commas separate thousands, as in 1,500,000, got {text!r}. "
+            "Write a decimal point, as in 1.5."
+        )
     amount = float(match[1].replace("_", "").replace(",", "")) * factor
     if not math.isfinite(amount) or amount <= 0:
-        raise ValueError(f"A limit of {name} must be a positive number, got {text!r}.")
+        raise ValueError(f"A {what} of {name} must be a positive number, got {text!r}.")
     return amount
 
 

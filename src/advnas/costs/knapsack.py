@@ -118,11 +118,7 @@ def _together(
     decisions: Mapping[str, Sequence[str]], limits: Sequence[Limit], least: Mapping[str, float]
 ) -> Infeasible:
     """Every limit can be met alone, but not all of them at once."""
-    for number in range(1, len(limits)):
-        limit, others = limits[number], limits[:number]
-        found = cheapest(limit.cost, decisions, others)
-        if found is None or not limit.allows(found):
-            break
+    others, limit, found = _clash(decisions, limits)
     held = " and ".join(f"{_plain(one.cost.name)} within {one.cost.told(one.amount)}" for one in others)
     if found is None:
         return Infeasible(f"No architecture has {held}; each of these limits can be met alone.", least, ())
@@ -132,6 +128,18 @@ def _together(
         f"{limit.cost.told(limit.amount)}. {_told(limit.cost, found, binding)}"
     )
     return Infeasible(message, least, binding)
+
+
+def _clash(
+    decisions: Mapping[str, Sequence[str]], limits: Sequence[Limit]
+) -> tuple[Sequence[Limit], Limit, Architecture | None]:
+    """Limits, the next one, which cannot be met with them, and the least costly architecture by it within them."""
+    for number in range(1, len(limits)):
+        limit, others = limits[number], limits[:number]
+        found = cheapest(limit.cost, decisions, others)
+        if found is None or not limit.allows(found) or number == len(limits) - 1:
+            return others, limit, found
+    raise AssertionError("a single limit that cannot be met is told before")
 
 
 def _cost(limit: Limit, architecture: Architecture | None) -> float:

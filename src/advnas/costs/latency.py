@@ -30,7 +30,8 @@ def latency(
         c(a) = alpha + beta (sum of the medians per operation)
 
     The sum alone is wrong by what stands between operations, and by what a clock inside the network costs.
-    Least squares over a few whole derived networks give alpha and beta; the note tells its R².
+    Least squares over a few whole derived networks give alpha and beta; the note tells its R², and what
+    was done where the fit would let something cost less than nothing.
 
     Args:
         space: its model runs in evaluation mode.
@@ -78,20 +79,32 @@ def _medians(
 
 
 def _corrected(raw: Cost, predicted: list[float], measured: list[float]) -> Cost:
-    """Fit measured = alpha + beta predicted, both at least 0."""
-    spread = statistics.pvariance(predicted)
-    beta = max(0.0, statistics.covariance(predicted, measured)) if spread > 0 else 0.0
-    beta = beta / statistics.variance(predicted) if beta else 1.0
-    alpha = statistics.fmean(measured) - beta * statistics.fmean(predicted)
-    if alpha + beta * raw.constant < 0:  # then through the origin
-        alpha, beta = 0.0, statistics.fmean(measured) / statistics.fmean(predicted)
+    """Fit measured = alpha + beta predicted, with beta > 0 and alpha + beta constant at least 0.
+
+    So no operation and no architecture costs less than nothing. alpha itself may be negative: the sum counts the
+    clock once per operation. The note names the fallback where there is one.
+    """
+    alpha, beta, fallback = _line(raw.constant, predicted, measured)
     fitted = [alpha + beta * value for value in predicted]
     rest = sum((one - other) ** 2 for one, other in zip(measured, fitted, strict=True))
     total = statistics.pvariance(measured) * len(measured)
     score = 1 - rest / total if total else 1.0
     terms: Mapping[Condition, float] = {condition: beta * value for condition, value in raw.terms.items()}
-    note = f"fit to {len(measured)} whole networks: {alpha:.3g} ms + {beta:.3g} x sum, R² = {score:.3f}"
+    note = f"fit to {len(measured)} whole networks: {alpha:.3g} ms + {beta:.3g} x sum, R² = {score:.3f}{fallback}"
     return Cost("latency", "ms", alpha + beta * raw.constant, terms, note)
+
+
+def _line(constant: float, predicted: list[float], measured: list[float]) -> tuple[float, float, str]:
+    """alpha, beta, and in words what was done where least squares do not help."""
+    means, fallback = (statistics.fmean(predicted), statistics.fmean(measured)), ""
+    spread = statistics.variance(predicted)
+    beta = statistics.covariance(predicted, measured) / spread if spread > 0 else 0.0
+    if beta <= 0:
+        beta, fallback = 1.0, "; what was measured does not rise with the sum, which is only shifted"
+    alpha = means[1] - beta * means[0]
+    if alpha + beta * constant < 0:
+        return 0.0, means[1] / means[0], "; through the origin, since the fixed part would be negative"
+    return alpha, beta, fallback
 
 
 def _uniform(space: SearchSpace, random: torch.Generator) -> Architecture:

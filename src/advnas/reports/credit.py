@@ -27,4 +27,4 @@ def _cells(checks: Sequence[CreditCheck]) -> Iterator[str]:
     yield str(len(pooled.swaps))
     yield cosine.written(2)
     yield f"{len(pooled.wrong_at)} of {len(pooled.decisions)}"
-    yield "contradict" if pooled.contradicts else "agree" if pooled.agrees else "open"
+    yield {True: "agree", False: "contradict", None: "open"}[pooled.good]

@@ -1,5 +1,6 @@
 """What the answers of a study's runs are worth."""
 
+import math
 from collections.abc import Mapping
 
 from advnas.reports.contents import Measure
@@ -29,8 +30,21 @@ def _worth(run: RunRecords, table: Accuracies | None) -> tuple[Measure, ...]:
 
 
 def best_run(study: StudyRecords, strategy: str) -> RunRecords:
-    """Of the finished runs of a strategy, the one whose retrained answer is best on the validation data."""
-    runs = [(run.evaluation.validation_score, run) for run in study.of(strategy) if run.evaluation]
-    if not runs:
-        raise ValueError(f"No run of {strategy} has an answer that was retrained.")
-    return min(runs, key=lambda scored: scored[0])[1]
+    """Of the finished runs of a strategy, the one whose retrained answer is best on the validation data.
+
+    Raises:
+        ValueError: no answer was retrained, or the scores of all are not numbers.
+    """
+    found = best_run_or_none(study, strategy)
+    if found is None:
+        retrained = any(run.evaluation for run in study.of(strategy))
+        why = "whose validation score is a number" if retrained else "that was retrained"
+        raise ValueError(f"No run of {strategy} has an answer {why}.")
+    return found
+
+
+def best_run_or_none(study: StudyRecords, strategy: str) -> RunRecords | None:
+    """The same, or None."""
+    scored = [(run.evaluation.validation_score, run) for run in study.of(strategy) if run.evaluation]
+    known = [(score, run) for score, run in scored if not math.isnan(score)]
+    return min(known, key=lambda one: one[0])[1] if known else None

@@ -1,6 +1,7 @@
 """The report of a study: one HTML page that needs nothing beside it, and its parts as files."""
 
 import base64
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from importlib import resources
@@ -20,7 +21,7 @@ from advnas.reports.directions import all_directions, direction_tables, directio
 from advnas.reports.drawing import Drawing, save
 from advnas.reports.glossary import terms_in
 from advnas.reports.hover import inline
-from advnas.reports.judging import Judged, best_run, judge
+from advnas.reports.judging import Judged, best_run_or_none, judge
 from advnas.reports.pairs import ENOUGH, all_pairings, badness, compare
 from advnas.reports.study import PLAIN_RUN, Accuracies, RunRecords, StudyRecords, read_study
 from advnas.reports.tables import (
@@ -119,9 +120,9 @@ def product(study: StudyRecords, folder: Path) -> Product | None:
     if study.name not in (PLAIN_RUN, "search") or not any(run.finished for run in study.runs):
         return None
     plain = study.name == PLAIN_RUN
-    if not plain and not any(run.evaluation for run in study.runs):
+    run = study.runs[0] if plain else best_run_or_none(study, (*study.learning, *study.baselines)[0])
+    if run is None:
         return None
-    run = study.runs[0] if plain else best_run(study, (*study.learning, *study.baselines)[0])
     operations = run.answer(run.latest)
     where = f"{folder}{' --entry MODULE:FUNCTION' if plain else ''}"
     commands = (f"advnas export {where}", f"advnas retrain {where}")
@@ -155,18 +156,19 @@ def summary(study: StudyRecords, table: Accuracies | None) -> list[str]:
             ]
         return [f"No {'answer was judged' if finished else 'run is finished'} yet, so there is nothing to compare."]
     measures = next(iter(next(iter(judged.values())).values()))
-    leaders = [
-        _leader({name: [worth[place].value for worth in own.values()] for name, own in judged.items()}, measure)
-        for place, measure in enumerate(measures)
-    ]
-    return [leaders[0] + lead(judged), *leaders[1:]]
+    told = []
+    for place, measure in enumerate(measures):
+        values = {name: [worth[place].value for worth in own.values()] for name, own in judged.items()}
+        ahead = "" if place else lead(judged)
+        told.append(_leader(values, measure) + ahead + _diverged(values, measure))
+    return told
 
 
 def lead(judged: Judged) -> str:
     """Whether the first by the first measure is ahead of the second by more than chance gives."""
     ranked = sorted(judged, key=lambda name: badness(judged[name]))
     pairing = compare(judged, ranked[0], ranked[1]) if ranked[1:] else None
-    if pairing is None:
+    if pairing is None or math.isnan(pairing.difference.mean):  # then the leaders' sentences say why
         return ""
     if pairing.difference.significant:
         return f" It is significantly ahead of {ranked[1]}."
@@ -176,11 +178,24 @@ def lead(judged: Judged) -> str:
 
 
 def _leader(values: dict[str, list[float]], measure: Measure) -> str:
-    known = {name: found for name, own in values.items() if (found := spread(own))}
+    found = {name: spread(own) for name, own in values.items()}
+    known = {name: one for name, one in found.items() if one is not None and not math.isnan(one.mean)}
+    if not known:
+        return f"No strategy has the best mean {measure.name}."
     best = (max if measure.more_is_better else min)(known, key=lambda name: known[name].mean)
     direction = "" if measure.more_is_better else " (lower is better)"
     told = known[best].written(2) if len(values[best]) > 1 else f"{known[best].mean:.2f}"
     return f"{best} has the best mean {measure.name}{direction}: {told} over {_seeds(values[best])}."
+
+
+def _diverged(values: Mapping[str, Sequence[float]], measure: Measure) -> str:
+    """Which strategies have no mean, since the result of a seed is not a number."""
+    counts = {name: sum(map(math.isnan, own)) for name, own in values.items()}
+    return "".join(
+        f" The {measure.name} of {name} is not a number in {count} of {_seeds(values[name])}."
+        for name, count in counts.items()
+        if count
+    )
 
 
 def _seeds(values: Sequence[float]) -> str:

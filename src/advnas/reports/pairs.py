@@ -101,5 +101,6 @@ def _opponents(study: StudyRecords, judged: Judged) -> Iterator[tuple[str, str]]
 
 
 def badness(runs: Mapping[int, tuple[Measure, ...]]) -> float:
-    """Average the first measure over the seeds, turned around where more is better."""
-    return statistics.fmean(worth[0].value * (-1 if worth[0].more_is_better else 1) for worth in runs.values())
+    """Average the first measure over the seeds, turned around where more is better; infinite if it is no number."""
+    mean = statistics.fmean(worth[0].value * (-1 if worth[0].more_is_better else 1) for worth in runs.values())
+    return math.inf if math.isnan(mean) else mean

@@ -61,6 +61,8 @@ def _compared(pairing: Pairing) -> Remark:
     who = f"{pairing.strategy} beats {pairing.other} by {pairing.measure}"
     means = f"{pairing.ours:.{digits}f} against {pairing.theirs:.{digits}f}"
     told = f"{means}, a difference of {_interval(found, digits)} over {_seeds(found.pairs)}"
+    if math.isnan(found.mean):
+        return Remark(False, f"Whether {who} cannot be told: {told}. A result is not a number.")
     if not found.enough:
         return Remark(
             None, f"Too few seeds to tell whether {who}: {told}. Run at least {ENOUGH}: --seeds {ENOUGH}."
@@ -156,7 +158,7 @@ def _credit(runs: Sequence[RunRecords]) -> Iterator[Remark]:
     checks = checks_of(runs)
     pooled = CreditCheck.pooled(checks) if checks else None
     if pooled is not None and pooled.enough:
-        yield Remark(False if pooled.contradicts else True if pooled.agrees else None, str(pooled))
+        yield Remark(pooled.good, str(pooled))
 
 
 def _within_limits(strategy: str, runs: Sequence[RunRecords]) -> Iterator[Remark]:

@@ -55,7 +55,7 @@ class Budget:
         costs = [*(limit.cost for limit in limits), *(cost for cost, _ in penalties)]
         for cost in costs:
             cost.check_fits(decisions)
-        if any(cheapest(limit.cost, decisions, limits) is None for limit in limits[:1]):
+        if limits and cheapest(limits[0].cost, decisions, limits) is None:
             raise explain(decisions, limits)
         self._expected = Expected(costs, decisions)
         self._fixed = torch.tensor([weight for _, weight in penalties], dtype=torch.float64)
@@ -94,7 +94,7 @@ class Budget:
                 Limit(known[name], parse_amount(most, name, known[name].unit))
                 for name, most in (limit or {}).items()
             ],
-            [(known[name], parse_amount(weight, name, "")) for name, weight in (penalty or {}).items()],
+            [(known[name], parse_amount(weight, name, "", "penalty")) for name, weight in (penalty or {}).items()],
         )
 
     def __bool__(self) -> bool:

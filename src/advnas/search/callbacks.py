@@ -56,11 +56,15 @@ class RunView:
             for name, optimizer in optimizers.items()
         }
 
+    def trains_weights(self, step: Step) -> bool:
+        """Whether a step has trained the weights: a joint step, which is told as one of theta, has too."""
+        return step.phase != "architecture" or self.search.schedule == "joint"
+
     def see(self, step: Step) -> None:
         """Take over what a step says about gradients."""
         if step.phase == "architecture" and step.gradient_norm is not None:
             self.gradient_norms["theta"] = step.gradient_norm
-        if step.phase != "architecture" or self.search.schedule == "joint":
+        if self.trains_weights(step):
             self.gradient_norms["weights"] = self.search.weights.gradient_norm
 
 
@@ -164,7 +168,7 @@ class StepScheduler(Callback):
 
     def step(self, run: RunView, step: Step) -> None:
         """Take the scheduler's step with those of the weights."""
-        if step.phase != "architecture" or run.search.schedule == "joint":
+        if run.trains_weights(step):
             self._scheduler.step()
 
     def state(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +71,8 @@ class SearchRun:
             return latest
 
         for step in turn(self.search, latest, of_theta):
-            self._losses += [step.loss] * (step.phase == "architecture")
+            if step.phase == "architecture":
+                self._losses.append(step.loss)
             yield step
             if step.phase == "architecture":
                 self._check_credit(latest)
@@ -183,7 +185,7 @@ def advance(
     work: Work,
     *,
     until: int,
-    every: int,
+    every: int | Fraction,
     after: int = 0,
     recorder: Keeper | None = None,
     on_step: Callable[[Any], object] | None = None,
@@ -193,7 +195,7 @@ def advance(
     Args:
         work: what is advanced.
         until: the position to stop at.
-        every: turns between two checkpoints, each with a record.
+        every: turns between two checkpoints, each with a record; rounded up where it is no whole number.
         after: the position of the first record; before it is the warm-up.
         recorder: keeps everything in a folder.
         on_step: called with every step, before the next is taken.
@@ -207,7 +209,8 @@ def advance(
             if on_step is not None:
                 on_step(step)
         if recorder is not None:
-            _end_turn(work, recorder, due=work.position % every == 0 or work.position == until, after=after)
+            due = work.position // every > (work.position - 1) // every
+            _end_turn(work, recorder, due=due or work.position == until, after=after)
 
 
 def _end_turn(work: Work, recorder: Keeper, *, due: bool, after: int) -> None:

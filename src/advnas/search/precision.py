@@ -80,17 +80,21 @@ class Precision:
 def repeated_on_overflow(
     step: Callable[Concatenate["Search", P], Step],
 ) -> Callable[Concatenate["Search", P], Step]:
-    """Take a step again with a smaller loss scale where it was not finite; it has left everything as it was."""
+    """Take a step again with a smaller loss scale where it was not finite; it has left everything as it was.
+
+    Where no scale helps, the scale is as before: a loss that is not a number says nothing about it.
+    """
 
     @functools.wraps(step)
     def repeated(search: "Search", /, *args: P.args, **kwargs: P.kwargs) -> Step:
         precision, random = search.parent.precision, search.policy.generator
-        before = random.get_state() if precision.scale > _FEWEST else None
+        scale, before = precision.state(), random.get_state() if precision.scale > _FEWEST else None
         while True:
             try:
                 taken = step(search, *args, **kwargs)
             except NonFiniteLoss:
                 if before is None or not precision.lower():
+                    precision.restore(scale)
                     raise
                 random.set_state(before)
             else:

@@ -44,7 +44,7 @@ class ShowProgress(Callback):
 
     def step(self, run: RunView, step: Step) -> None:
         """Follow the training loss; look again where the display is live."""
-        if step.phase != "architecture" or run.search.schedule == "joint":
+        if run.trains_weights(step):
             self._loss = step.loss if self._loss is None else 0.9 * self._loss + 0.1 * step.loss
         if not isinstance(self._display, PlainLines) and time.monotonic() - self._shown > _EVERY:
             self._show(run)

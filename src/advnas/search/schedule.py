@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -146,7 +147,8 @@ class Length:
     """How long a search is, counted in turns of Algorithm 1's loop.
 
     per_epoch: turns in one pass over the training data. epochs: passes of the whole search. warmup: passes at its
-    beginning with theta fixed. records: how many per pass, each with a checkpoint.
+    beginning with theta fixed. records: how many per pass, each with a checkpoint and the last at its end; one per
+    turn where a pass has fewer turns.
     """
 
     per_epoch: int
@@ -171,9 +173,9 @@ class Length:
         return self.warmup * self.per_epoch
 
     @property
-    def record_every(self) -> int:
-        """Turns between two records."""
-        return max(1, self.per_epoch // self.records)
+    def record_every(self) -> Fraction:
+        """Turns between two records; no whole number where the records do not divide the pass."""
+        return max(Fraction(1), Fraction(self.per_epoch, self.records))
 
     def __str__(self) -> str:
         return f"{self.turns:,}, {self.per_epoch:,} per epoch; theta fixed for the first {self.warmup_turns:,}"

@@ -116,6 +116,13 @@ class CreditCheck:
         return self.enough and not self.agrees and self.cosine + self._error < _AGREEMENT
 
     @property
+    def good(self) -> bool | None:
+        """True where measured and believed gains agree, False where they contradict, None where that is open."""
+        if self.agrees:
+            return True
+        return False if self.contradicts else None
+
+    @property
     def _error(self) -> float:
         return _ERRORS / math.sqrt(len(self.swaps))
 

@@ -127,4 +127,4 @@ def _collapse(search: "Search") -> Iterator[Remark]:
 def _credit(search: "Search") -> Iterator[Remark]:
     credit = None if search.latest_run is None else search.latest_run.credit
     if credit is not None and credit.enough:
-        yield Remark(False if credit.contradicts else True if credit.agrees else None, str(credit))
+        yield Remark(credit.good, str(credit))

@@ -63,8 +63,9 @@ class Processes:
         return self._pool.submit(work, *arguments)
 
     def stop(self) -> None:
-        """By a signal to each."""
-        for process in multiprocessing.active_children():
+        """By a signal to each, and to no other child of this process."""
+        assert self._pool is not None
+        for process in list((self._pool._processes or {}).values()):  # Python 3.14 has `terminate_workers`
             process.terminate()
         self.__exit__()
 

@@ -1,0 +1,38 @@
+import json
+import math
+
+import pytest
+
+from advnas.reports.judging import best_run
+from advnas.reports.study import read_study
+
+
+def scored(folder, scores):
+    """The study after its runs got these validation scores, by seed."""
+    for seed, score in enumerate(scores):
+        path = folder / f"runs/advantage-{seed}/result.json"
+        result = json.loads(path.read_text())
+        result["evaluation"]["valid_perplexity"] = score
+        path.write_text(json.dumps(result))
+    return read_study(folder)
+
+
+@pytest.fixture
+def folder(write_study, tmp_path):
+    return write_study(tmp_path, ("advantage", "random"), seeds=3, records=2, experiment="ptb")
+
+
+@pytest.mark.parametrize("scores", [(math.nan, 90.0, 80.0), (math.nan, math.inf, 80.0), (90.0, math.nan, 80.0)])
+def test_the_run_with_the_lowest_validation_score_is_best_and_one_without_a_score_never(folder, scores):
+    assert best_run(scored(folder, scores), "advantage").seed == 2
+
+
+def test_there_is_no_best_run_where_all_have_diverged(folder):
+    with pytest.raises(ValueError, match="No run of advantage has an answer whose validation score is a number"):
+        best_run(scored(folder, [math.nan] * 3), "advantage")
+
+
+def test_there_is_no_best_run_where_no_answer_was_retrained(write_study, tmp_path):
+    study = read_study(write_study(tmp_path, ("advantage",), seeds=1, records=2))
+    with pytest.raises(ValueError, match="No run of advantage has an answer that was retrained"):
+        best_run(study, "advantage")
