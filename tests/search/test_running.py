@@ -1,5 +1,6 @@
 """What a call of `Search.run` does around the steps: callbacks, stops, progress, extensions, the verdict."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from torch.nn import functional as F
 
 import advnas
 from advnas import Callback, Choice, Search, StopSearch, Task
+from advnas.records.checkpoints import Checkpoints, load_state
 from advnas.records.journal import read_journal
 from advnas.search import Accumulated, StepScheduler, UndecidedWarning, cosine
 from advnas.search.progress import ShowProgress
@@ -494,6 +496,26 @@ def test_a_resumed_accumulation_goes_on_bit_for_bit(tmp_path):
     stopped.run(task(5), epochs=4, accumulate=2, folder=tmp_path / "run", callbacks=[StopAt(3)])
     resumed.run(task(5), epochs=4, accumulate=2, folder=tmp_path / "run", resume=True)
     assert same_weights(whole, resumed)
+
+
+def test_another_number_of_minibatches_per_step_is_refused_on_resuming(tmp_path):
+    search().run(task(8), epochs=2, folder=tmp_path, callbacks=[StopAt(6)])
+    with pytest.raises(ValueError, match="accumulate is 2 now and was 1"):
+        search().run(task(8), epochs=4, accumulate=2, folder=tmp_path, resume=True)  # as many steps
+
+
+@pytest.mark.parametrize(("accumulate", "epochs"), [(1, 2), (2, 4)])
+def test_a_checkpoint_that_does_not_name_accumulate_counts_as_one_minibatch_per_step(tmp_path, accumulate, epochs):
+    search().run(task(8), epochs=2, folder=tmp_path, callbacks=[StopAt(6)])
+    path = tmp_path / "checkpoint-000000006.pt"
+    saved = load_state(path)
+    saved["work"]["settings"].pop("accumulate", None)
+    Checkpoints(tmp_path).save(saved, 6)
+    resumed = search()
+    fits = contextlib.nullcontext() if accumulate == 1 else pytest.raises(ValueError, match="accumulate is 2 now")
+    with fits:
+        resumed.run(task(8), epochs=epochs, accumulate=accumulate, folder=tmp_path, resume=True)
+    assert resumed.weight_steps == (16 if accumulate == 1 else 0)
 
 
 def test_more_minibatches_per_step_than_there_are_are_refused():

@@ -109,10 +109,15 @@ class SearchRun:
             "seed": self.search.seed,
             "answer": getattr(strategy, "answer", "argmax"),  # somebody's own may have the two methods alone
             "learns": getattr(strategy, "learns", True),
-            "settings": self.search.settings(),
+            "settings": self._settings(),
             "optimizers": self._optimizers(),
             "length": asdict(self.length),
         }
+
+    def _settings(self) -> dict[str, Any]:
+        """What must be the same where the run goes on: the search's own, and `accumulate` unless it is 1."""
+        together = getattr(self.data, "accumulate", 1)
+        return self.search.settings() | ({} if together == 1 else {"accumulate": together})
 
     def _optimizers(self) -> dict[str, Any]:
         """How the weights and theta learn, as it was asked for."""
@@ -139,7 +144,7 @@ class SearchRun:
         self._unsaved.tell()
         carried = {name: callback.state() for name, callback in by_name(self.callbacks).items()}
         return {
-            "settings": self.search.settings(),
+            "settings": self._settings(),
             "optimizers": self._optimizers(),
             "search": self.search.state(folder),
             "data": self.data.state(),
@@ -155,7 +160,7 @@ class SearchRun:
         """
         form: dict[str, Any] = {"settings": {}, "search": {}, "data": {}, "losses": []}
         check_form(state, [form, {**form, "losses": [0.0]}], "it")
-        now, before = self.search.settings(), state["settings"]
+        now, before = ({"accumulate": 1, **settings} for settings in (self._settings(), state["settings"]))
         extends = _length_of_finished(state["search"], before)
         longer = extends is not None and self.length.turns > extends
         check_settings(now, {**before, "steps": now.get("steps")} if longer else before)
