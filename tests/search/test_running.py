@@ -172,24 +172,50 @@ def test_who_stops_in_the_last_turn_stops_nothing(tmp_path):
     assert "stopped" not in json.loads((tmp_path / "result.json").read_text())
 
 
+class Count(Callback):
+    def __init__(self, by=1):
+        self.by, self.count = by, 0
+
+    def step(self, run, step):
+        self.count += self.by
+
+    def state(self):
+        return {"count": self.count}
+
+    def restore(self, state):
+        self.count = state["count"]
+
+
+class Strict(Count):
+    def restore(self, state):
+        if state["count"] > 0:
+            raise KeyError("other")
+
+
 def test_two_callbacks_of_one_kind_have_states_of_their_own(tmp_path):
-    class Count(Callback):
-        def __init__(self, by):
-            self.by, self.count = by, 0
-
-        def step(self, run, step):
-            self.count += self.by
-
-        def state(self):
-            return {"count": self.count}
-
-        def restore(self, state):
-            self.count = state["count"]
-
     search().run(task(), epochs=4, folder=tmp_path, callbacks=[Count(1), Count(10), StopAt(6)])
     ones, tens = Count(1), Count(10)
     search().run(task(), epochs=4, folder=tmp_path, resume=True, callbacks=[ones, tens])
     assert (ones.count, tens.count) == (32, 320)
+
+
+def test_a_search_that_does_not_fit_leaves_the_callbacks_as_they_were(tmp_path):
+    search().run(task(), epochs=4, folder=tmp_path, callbacks=[Count(), StopAt(6)])
+    other, count = network(), Count()
+    other[2] = nn.Linear(4, 2)
+    made = Search(other, weight_optimizer=SGD, architecture_optimizer=FAST)
+    with pytest.raises(ValueError, match="Nothing was changed"):
+        made.run(task(), epochs=4, folder=tmp_path, resume=True, callbacks=[count])
+    assert count.count == 0
+
+
+def test_a_callback_that_refuses_its_state_leaves_the_search_and_the_others_as_they_were(tmp_path):
+    search().run(task(), epochs=4, folder=tmp_path, callbacks=[Count(), Strict(), StopAt(6)])
+    made, untouched, count = search(), search(), Count()
+    with pytest.raises(ValueError, match=r"KeyError: 'other'\. Nothing was changed"):
+        made.run(task(), epochs=4, folder=tmp_path, resume=True, callbacks=[count, Strict()])
+    assert (count.count, made.weight_steps) == (0, 0)
+    assert same_weights(made, untouched)
 
 
 def test_the_time_limit_ends_the_search_after_the_turn(tmp_path):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from advnas import strategies
 from advnas.records.restoring import check_form, check_settings
 from advnas.records.unsaved import UnsavedBuffers
-from advnas.search.callbacks import Callback, by_name
+from advnas.search.callbacks import Callback, by_name, restoring
 from advnas.search.data import Minibatches
 from advnas.search.schedule import Length, turn
 from advnas.search.step import LossOf, Step
@@ -169,10 +169,8 @@ class SearchRun:
         credit = state.get("credit")  # not yet measured, or not known to version 0.1
         checked = None if credit is None else CreditCheck.from_json(credit)
         self.data.restore(state["data"])
-        for name, callback in by_name(self.callbacks).items():
-            if name in state.get("callbacks", {}):
-                callback.restore(state["callbacks"][name])
-        self.search.restore(state["search"], folder)  # last: what it takes over it keeps
+        with restoring(self.callbacks, state.get("callbacks", {})):
+            self.search.restore(state["search"], folder)  # last: what it takes over it keeps
         self.extends = extends if longer else None
         self._losses, self.credit = list(state["losses"]), checked
 
