@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import signal
 import subprocess
 import sys
 import types
@@ -14,7 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import advnas
-from advnas import Callback, Choice, Search, StopSearch, Task
+from advnas import Callback, Choice, Search, SearchStopped, StopSearch, Task
 from advnas.records.checkpoints import Checkpoints, load_state
 from advnas.records.journal import read_journal
 from advnas.search import Accumulated, StepScheduler, UndecidedWarning, cosine
@@ -113,6 +114,32 @@ def test_end_is_told_also_of_a_failure():
     assert diary.seen[-1] == "end"
 
 
+class FailsAtTheEnd(Callback):
+    def end(self, run):
+        raise RuntimeError("mine")
+
+
+def test_an_error_at_the_end_of_a_callback_does_not_hide_the_one_before():
+    diary = Diary()
+
+    def fail(step):
+        raise ZeroDivisionError("the reason")
+
+    with pytest.raises(ZeroDivisionError, match="the reason") as caught:
+        search().run(task(), epochs=1, callbacks=[FailsAtTheEnd(), diary], on_step=fail)
+    assert diary.seen[-1] == "end"
+    assert caught.value.__notes__ == ["After that, a callback failed at its end: RuntimeError('mine')"]
+
+
+def test_an_error_at_the_end_of_a_callback_comes_after_the_result(tmp_path):
+    diary, made = Diary(), search()
+    with pytest.raises(RuntimeError, match="mine") as caught:
+        made.run(task(2), epochs=1, folder=tmp_path, callbacks=[FailsAtTheEnd(), diary])
+    assert diary.seen[-1] == "end"
+    assert caught.value.__notes__ == ["This happened in FailsAtTheEnd.end."]
+    assert json.loads((tmp_path / "result.json").read_text())["argmax"] == made.argmax()
+
+
 def test_something_else_than_a_callback_is_refused():
     with pytest.raises(TypeError, match=r"subclasses of advnas\.Callback"):
         search().run(task(), epochs=1, callbacks=[print])
@@ -165,6 +192,51 @@ def test_a_function_of_steps_may_stop_too(tmp_path):
     stopped = search()
     stopped.run(task(), epochs=4, folder=tmp_path, on_step=enough)
     assert (stopped.weight_steps, stopped.architecture_steps) == (6, 6)
+
+
+class StopIn(Callback):
+    """Stops in a method that is not a step's."""
+
+    def __init__(self, method):
+        setattr(self, method, self.stop)
+
+    def stop(self, run):
+        raise StopSearch("enough")
+
+
+def test_who_stops_at_a_checkpoint_has_no_further_turn(tmp_path):
+    stopped, whole, resumed = search(), search(), search()
+    stopped.run(task(), epochs=3, folder=tmp_path / "run", callbacks=[StopIn("checkpoint")])
+    assert stopped.weight_steps == 4
+    assert json.loads((tmp_path / "run/result.json").read_text())["stopped"] == "enough"
+    whole.run(task(), epochs=3)
+    resumed.run(task(), epochs=3, folder=tmp_path / "run", resume=True)
+    assert same_weights(whole, resumed)
+
+
+@pytest.mark.parametrize("folder", [None, "run"])
+def test_who_stops_at_the_start_has_no_turn(folder, tmp_path):
+    stopped, whole, resumed = search(), search(), search()
+    folder = None if folder is None else tmp_path / folder
+    stopped.run(task(), epochs=2, folder=folder, callbacks=[StopIn("start")])
+    assert stopped.weight_steps == 0
+    if folder is not None:
+        assert json.loads((folder / "result.json").read_text())["stopped"] == "enough"
+        whole.run(task(), epochs=2)
+        resumed.run(task(), epochs=2, folder=folder, resume=True)
+        assert same_weights(whole, resumed)
+
+
+def test_callbacks_are_told_of_the_checkpoint_at_a_signal(tmp_path):
+    diary = Diary()
+
+    def interrupt(step):
+        if step.phase == "weights" and step.number == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(SearchStopped):
+        search().run(task(), epochs=2, folder=tmp_path, callbacks=[diary], on_step=interrupt)
+    assert diary.seen[-3:] == ["architecture", "checkpoint", "end"]
 
 
 def test_who_stops_in_the_last_turn_stops_nothing(tmp_path):

@@ -88,7 +88,10 @@ class Callback:
         """After a checkpoint was written into `run.folder`."""
 
     def end(self, run: RunView) -> None:
-        """At the end, however it came: the last step, StopSearch, a signal or an error."""
+        """At the end, however it came: the last step, StopSearch, a signal or an error.
+
+        An error in here is raised once all callbacks have been called and the run is finished.
+        """
 
     def state(self) -> dict[str, Any]:
         """Return what the callback carries from one step to the next: plain values and tensors."""
