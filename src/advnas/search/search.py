@@ -337,7 +337,7 @@ class Search:
     def plan(self, loss_of: LossOf) -> Plan:
         """Tell what the search will need: memory of a step and seconds of a pass, measured; nothing is changed."""
         with self.parent.randomness():
-            return measure(self.space, loss_of, self.make_weight_optimizer)
+            return measure(self.space, lambda _: self.parent.loss(loss_of), self.make_weight_optimizer)
 
     def settings(self) -> dict[str, Any]:
         """Return what must be the same where a search goes on."""
