@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from advnas.cli.asked import STRATEGY, default_seeds, study_of
@@ -97,7 +98,7 @@ def _carry_out(asked: Search, study: "Study", jobs: "list[Job]", folder: Path, a
     from advnas.studies.execute import execute
 
     again = "the same command and" if launched() else "advnas search"
-    go_on = f"Go on with: {again} --resume --folder {folder}"
+    go_on = f"Go on with: {again} --resume --folder {quote(str(folder))}"
     try:
         if launched():
             return _take_part(study, jobs, folder) == 0
