@@ -8,14 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from torch import Tensor, nn
-
 from advnas.arguments import check_count, did_you_mean
 from advnas.records.files import parse_json, write_atomically
 from advnas.records.provenance import provenance
 from advnas.search.callbacks import Callback, OnStep, Patience, RunView, StopSearch, TimeLimit
 from advnas.search.data import Replayed
-from advnas.search.device import Device
+from advnas.search.device import on_device
 from advnas.search.loop import SearchRun, run_search
 from advnas.search.progress import ShowProgress
 from advnas.search.recorder import Recorder
@@ -205,14 +203,10 @@ def _begin(search: "Search", task: Task, epochs: tuple[int, int], options: RunOp
         )
     device = options.get("device")
     if device is not None:
-        task = replace(task, loss=_on(Device(device), task.loss))
+        task = on_device(task, device)
         search.model.to(device)
     data = Replayed.of(task, search.seed, (group.rank, group.size))
     return SearchRun(search, replace(data, accumulate=together), Length(per_epoch, *epochs), warn_of)
-
-
-def _on(device: Device, loss: Callable[[nn.Module, Any], Tensor]) -> Callable[[nn.Module, Any], Tensor]:
-    return lambda model, batch: loss(model, device.place(batch))
 
 
 def _callbacks(search: "Search", options: RunOptions) -> tuple[Callback, ...]:

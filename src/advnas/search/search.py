@@ -312,7 +312,7 @@ class Search:
             on_step: called with every step, before the next is taken.
             callbacks: objects of subclasses of `Callback`. `StopSearch` raised in one ends the search in order.
             progress: whether progress is shown on standard error or in the notebook; it is by default.
-            device: where the model and the minibatches are taken, such as "cuda"; as they are by default.
+            device: where model and minibatches are taken, such as "cuda". The model stays there; see `on_device`.
             accumulate: how many minibatches make up a step, with the memory of one; 1 by default.
             time_limit: stop in order after so many seconds of this call.
             patience: stop in order when the answer has been decided for so many epochs in a row; see `Patience`.
