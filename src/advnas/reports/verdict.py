@@ -67,10 +67,10 @@ def _compared(pairing: Pairing) -> Remark:
         )
     if not found.significant:
         return Remark(None, f"Whether {who} is open: {told}. Not significant at 95 %.")
+    told = f"{told}, significant at 95 %."
     if found.mean > 0:
-        return Remark(True, f"{who}: {told}: significant at 95 %.")
-    told = f"{told}: significant at 95 %. Do not use this answer"
-    return Remark(False, f"{who.replace(' beats ', ' does worse than ', 1)}: {told}.")
+        return Remark(True, f"{who}: {told}")
+    return Remark(False, f"{who.replace(' beats ', ' does worse than ', 1)}: {told} Do not use this answer.")
 
 
 def _interval(found: Difference, digits: int) -> str:
