@@ -160,7 +160,7 @@ class SearchSpace:
                 slot.route = earlier
 
     def _routes(self, draw: Draw, lend: Lend) -> tuple[Route, ...]:
-        """What each decision runs. A gate is cut out once a step and shared by all tied choices."""
+        """What each decision runs. A gate is cut out once per step and shared by all tied choices."""
         path, gated = draw.path, draw.weights.requires_grad
         single = draw.one_hot and len(path) == len(self)
         if not gated and not draw.constants and single:
