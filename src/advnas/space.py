@@ -309,17 +309,17 @@ class SearchSpace:
         operation = {choice: architecture[d.name] for d in self.decisions for choice in d.choices}
         memo: dict[int, object] = {}
 
-        def settle(module: nn.Module) -> None:
+        def derive_choices(module: nn.Module) -> None:
             # Innermost choices first: where deepcopy meets a choice, it takes what stands in `memo` for it.
             if not isinstance(module, Choice):
                 for child in module.children():
-                    settle(child)
+                    derive_choices(child)
             elif id(module) not in memo:
                 chosen = module.candidates[module.operations.index(operation[module])]
-                settle(chosen)
+                derive_choices(chosen)
                 memo[id(module)] = chosen.plain(memo) if isinstance(chosen, Sliced) else copy.deepcopy(chosen, memo)
 
-        settle(self.model)
+        derive_choices(self.model)
         plain = copy.deepcopy(self.model, memo)
         if fresh is not None:
             copies = ((memo.get(key), known) for key, known in self._initial.items())
