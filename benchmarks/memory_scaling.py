@@ -1,6 +1,6 @@
 """How do memory and time of a search grow with the number of candidates, and with where they live?
 
-The `mobile` space with 4, 16 and 64 candidates a layer, searched with the weights resident, in host memory and on
+The `mobile` space with 4, 16 and 64 candidates per layer, searched with the weights resident, in host memory and on
 disk, and densely (darts, all candidates in every step), against plain training of single architectures. Every row
 is measured in a process of its own. A checksum over all weights and optimiser state says whether the stores agree.
 

@@ -1,10 +1,11 @@
 """Does theta learn more in the same time with rivals at some of a decision's tied places than at all of them?
 
 In the cells of NAS-Bench-201 a decision stands in many places. The rival of `contrast` runs in each of them, which
-makes its steps dearer than those of `advantage`. Its credit is a sum over the places, so the sum over a sample of
-them, scaled up, has the same mean at a lower price, and more noise. For every number of places this prints the
-noise (the variance of theta's estimates, 1 with rivals in all places), the price (an architecture step next to
-plain training, from docs/results/step_cost.json) and their product: the lower, the more is learnt in the same time.
+makes its steps more expensive than those of `advantage`. Its credit is a sum over the places, so the sum over a
+sample of them, scaled up, has the same mean at a lower price, and more noise. For every number of places this
+prints the noise (the variance of theta's estimates, 1 with rivals in all places), the price (an architecture step
+next to plain training, from docs/results/step_cost.json) and their product: the lower, the more is learnt in the
+same time.
 
     contrast   the drawn operation is credited in all places, which is free; the rival in the sample alone
     paired     both are credited in the sample alone, so that what they share cancels

@@ -31,7 +31,7 @@ from advnas.search.plan import saved_bytes
 from advnas.spaces.nasbench201 import ConvolutionCellNetwork, nasbench201_candidates
 from aimed import AimedSearch, Costs, draw_architectures, keep_freed_memory
 
-MANY = 16  # copies of NAS-Bench-201's four operations: 64 candidates an edge
+MANY = 16  # copies of NAS-Bench-201's four operations: 64 candidates per edge
 GROWN = {"advantage", "contrast"}  # strategies that are measured with so many as well
 
 

@@ -161,7 +161,7 @@ class SearchSpace:
                 slot.route = earlier
 
     def _routes(self, draw: Draw, lend: Lend) -> tuple[Route, ...]:
-        """What each decision runs. A gate is cut out once a step and shared by all tied choices."""
+        """What each decision runs. A gate is cut out once per step and shared by all tied choices."""
         path, gated = draw.path, draw.weights.requires_grad
         single = draw.one_hot and len(path) == len(self)
         if not gated and not draw.constants and single:
@@ -310,17 +310,17 @@ class SearchSpace:
         operation = {choice: architecture[d.name] for d in self.decisions for choice in d.choices}
         memo: dict[int, object] = {}
 
-        def settle(module: nn.Module) -> None:
+        def derive_choices(module: nn.Module) -> None:
             # Innermost choices first: where deepcopy meets a choice, it takes what stands in `memo` for it.
             if not isinstance(module, Choice):
                 for child in module.children():
-                    settle(child)
+                    derive_choices(child)
             elif id(module) not in memo:
                 chosen = module.candidates[module.operations.index(operation[module])]
-                settle(chosen)
+                derive_choices(chosen)
                 memo[id(module)] = chosen.plain(memo) if isinstance(chosen, Sliced) else copy.deepcopy(chosen, memo)
 
-        settle(self.model)
+        derive_choices(self.model)
         plain = copy.deepcopy(self.model, memo)
         if fresh is not None:
             copies = ((memo.get(key), known) for key, known in self._initial.items())

@@ -34,7 +34,7 @@ def test_all_that_commands_show_has_hostile_names_as_they_are(at_home, here):
     assert code == 0, error
     assert any(f"{DECISION}: {operation}\n" in output for operation in OPERATIONS)
     assert "validation error[/top1]" in output
-    assert f"advnas export {FOLDER} --to pt2" in output
+    assert f"advnas export '{FOLDER}' --to pt2" in output
     code, _, error = here(*search)
     assert code == 2
     assert f"{FOLDER} already holds a search" in error
@@ -47,6 +47,18 @@ def test_all_that_commands_show_has_hostile_names_as_they_are(at_home, here):
     code, output, error = here("export", FOLDER, "--to", "plain")
     assert code == 0, error
     assert f"wrote {FOLDER}/export" in output
+
+
+def test_commands_to_paste_take_any_folder(at_home, here):
+    code, output, error = here("search", "my_searches:make_search", *QUICK, "--folder", "my runs")
+    assert code == 0, error
+    assert "advnas export 'my runs' --to pt2" in output
+    assert "advnas search --resume --folder 'my runs' --seeds" in output
+    for result in Path("my runs").rglob("result.json"):
+        result.unlink()
+    code, _, error = here("export", "my runs")
+    assert code == 2
+    assert "Go on with: advnas search --resume --folder 'my runs'" in error
 
 
 def test_figures_show_hostile_names_as_they_are(at_home, here):

@@ -1,4 +1,5 @@
 import base64
+import html
 import json
 import math
 import re
@@ -358,18 +359,27 @@ def test_measured_swaps_have_a_table_of_their_own(write_study, tmp_path):
     }
 
 
-def test_the_page_of_one_search_begins_with_its_answer_and_how_to_use_it(tmp_path):
+def page_of_one_search(folder):
     network = torch.nn.Sequential(Choice({"a": torch.nn.Linear(2, 2), "b": torch.nn.Identity()}, name="layer"))
     batches = [torch.ones(4, 2)] * 3
-    search = Search(network)
-    answer = search.run(
-        Task(batches, batches, lambda model, x: model(x).square().mean()), epochs=3, folder=tmp_path, progress=False
-    )
-    text = write_report(tmp_path, None)[0].read_text()
+    task = Task(batches, batches, lambda model, x: model(x).square().mean())
+    answer = Search(network).run(task, epochs=3, folder=folder, progress=False)
+    return answer, write_report(folder, None)[0].read_text()
+
+
+def test_the_page_of_one_search_begins_with_its_answer_and_how_to_use_it(tmp_path):
+    answer, text = page_of_one_search(tmp_path)
     assert text.index("<h2>The answer</h2>") < text.index("<h2>Verdict</h2>")
     assert f"<dt>layer</dt> <dd>{answer['layer']}</dd>" in text
     assert f"advnas export {tmp_path} --entry MODULE:FUNCTION" in text
     assert "Adam(lr=30 / steps of theta" in text
+
+
+def test_the_commands_can_be_pasted_whatever_the_folder_is_called(tmp_path):
+    folder = tmp_path / "my runs"
+    text = html.unescape(page_of_one_search(folder)[1])
+    for command in ("export", "retrain"):
+        assert f"advnas {command} '{folder}' --entry MODULE:FUNCTION" in text
 
 
 def test_a_study_of_strategies_has_no_single_answer(page):

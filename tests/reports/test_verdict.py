@@ -57,6 +57,9 @@ def test_a_baseline_is_beaten_only_where_the_pairs_say_so(ours, theirs, good, wo
     assert "over 6 seeds" in text
     assert "95 % interval" in text
     assert "p = " in text
+    assert text.count(": ") == 1, "one colon in a sentence"
+    assert (", significant at 95 %." in text) is (good is not None)
+    assert text.endswith("Do not use this answer.") is (good is False)
 
 
 def test_a_result_that_is_not_a_number_is_told(folder):

@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from advnas import Choice, Search
-from advnas.search.device import Device, keep_kernels
+from advnas import Choice, Search, Task
+from advnas.answers import finalists, rank_architectures, refine
+from advnas.search.device import Device, keep_kernels, on_device
+from advnas.task import mean_over
 
 KERNELS = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
 
@@ -17,6 +19,48 @@ def test_a_batch_is_placed_with_all_its_tensors():
     placed = Device("meta").place(batch)
     assert placed["x"].device.type == placed["more"][0].device.type == "meta"
     assert placed["more"][1] == "text"
+
+
+def test_a_task_on_a_device_has_its_batches_there():
+    seen = []
+
+    def loss(model, batch):
+        seen.append(batch.device.type)
+        return torch.zeros(())
+
+    def accuracy(model, batch):
+        return float(batch.device.type == "meta")
+
+    data = [torch.ones(2)]
+    task = on_device(Task(data, data, loss, data, accuracy, examples=2), "meta")
+    model = nn.Identity()
+    assert (mean_over(model, task.validation, task.loss), seen) == (0.0, ["meta"])
+    assert mean_over(model, task.test, task.metric) == 1.0
+    assert (task.metric.__name__, task.examples) == ("accuracy", 2), "tables show the name"
+    assert on_device(Task(data, data, loss), "meta").metric is None
+
+
+def test_what_comes_after_a_run_takes_the_task_on_the_device():
+    placed = []
+
+    def loss(model, batch):
+        placed.append(batch.device == next(model.parameters()).device)
+        return torch.tensor(float(len(placed)))
+
+    data = [torch.ones(2, 2)]
+    search = Search(nn.Sequential(nn.Linear(2, 2), Choice({"a": nn.Linear(2, 2), "b": nn.Identity()})))
+    search.model.to("meta")
+    task = on_device(Task(data, data, loss), "meta")
+    finalists(search, task, draws=2)
+    rank_architectures(search, task.validation, task.loss, count=2)
+    refine(search, task.validation, task.loss)
+    assert len(placed) == 5
+    assert all(placed)
+
+
+def test_a_device_that_is_not_there_is_told():
+    with pytest.raises(ValueError, match="device 'abacus' cannot be used here"):
+        on_device(Task([], [], lambda model, batch: model(batch)), "abacus")
 
 
 def test_operations_run_in_the_precision():

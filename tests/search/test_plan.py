@@ -67,6 +67,19 @@ def test_activations_are_those_that_one_architecture_keeps():
     assert plan.dense_activations == 13 * one
 
 
+def test_a_plan_is_measured_in_the_precision_of_the_search():
+    seen = []
+
+    def watched(model):
+        seen.append(torch.is_autocast_enabled("cpu"))
+        return loss(model)
+
+    Search(model(), precision="bf16").plan(watched)
+    assert all(seen)
+    Search(model()).plan(watched)
+    assert not seen[-1]
+
+
 def test_whether_it_fits_goes_by_the_free_memory():
     plan = Search(model()).plan(loss)
     if plan.available is None:

@@ -1,6 +1,8 @@
 """What a call of `Search.run` does around the steps: callbacks, stops, progress, extensions, the verdict."""
 
+import contextlib
 import json
+import signal
 import subprocess
 import sys
 import types
@@ -14,7 +16,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import advnas
-from advnas import Callback, Choice, Search, StopSearch, Task
+from advnas import Callback, Choice, Search, SearchStopped, StopSearch, Task
+from advnas.records.checkpoints import Checkpoints, load_state
 from advnas.records.journal import read_journal
 from advnas.search import Accumulated, StepScheduler, UndecidedWarning, cosine
 from advnas.search.progress import ShowProgress
@@ -130,6 +133,32 @@ def test_end_is_told_also_of_a_failure():
     assert diary.seen[-1] == "end"
 
 
+class FailsAtTheEnd(Callback):
+    def end(self, run):
+        raise RuntimeError("mine")
+
+
+def test_an_error_at_the_end_of_a_callback_does_not_hide_the_one_before():
+    diary = Diary()
+
+    def fail(step):
+        raise ZeroDivisionError("the reason")
+
+    with pytest.raises(ZeroDivisionError, match="the reason") as caught:
+        search().run(task(), epochs=1, callbacks=[FailsAtTheEnd(), diary], on_step=fail)
+    assert diary.seen[-1] == "end"
+    assert caught.value.__notes__ == ["After that, a callback failed at its end: RuntimeError('mine')"]
+
+
+def test_an_error_at_the_end_of_a_callback_comes_after_the_result(tmp_path):
+    diary, made = Diary(), search()
+    with pytest.raises(RuntimeError, match="mine") as caught:
+        made.run(task(2), epochs=1, folder=tmp_path, callbacks=[FailsAtTheEnd(), diary])
+    assert diary.seen[-1] == "end"
+    assert caught.value.__notes__ == ["This happened in FailsAtTheEnd.end."]
+    assert json.loads((tmp_path / "result.json").read_text())["argmax"] == made.argmax()
+
+
 def test_something_else_than_a_callback_is_refused():
     with pytest.raises(TypeError, match=r"subclasses of advnas\.Callback"):
         search().run(task(), epochs=1, callbacks=[print])
@@ -184,29 +213,100 @@ def test_a_function_of_steps_may_stop_too(tmp_path):
     assert (stopped.weight_steps, stopped.architecture_steps) == (6, 6)
 
 
+class StopIn(Callback):
+    """Stops in a method that is not a step's."""
+
+    def __init__(self, method):
+        setattr(self, method, self.stop)
+
+    def stop(self, run):
+        raise StopSearch("enough")
+
+
+def test_who_stops_at_a_checkpoint_has_no_further_turn(tmp_path):
+    stopped, whole, resumed = search(), search(), search()
+    stopped.run(task(), epochs=3, folder=tmp_path / "run", callbacks=[StopIn("checkpoint")])
+    assert stopped.weight_steps == 4
+    assert json.loads((tmp_path / "run/result.json").read_text())["stopped"] == "enough"
+    whole.run(task(), epochs=3)
+    resumed.run(task(), epochs=3, folder=tmp_path / "run", resume=True)
+    assert same_weights(whole, resumed)
+
+
+@pytest.mark.parametrize("folder", [None, "run"])
+def test_who_stops_at_the_start_has_no_turn(folder, tmp_path):
+    stopped, whole, resumed = search(), search(), search()
+    folder = None if folder is None else tmp_path / folder
+    stopped.run(task(), epochs=2, folder=folder, callbacks=[StopIn("start")])
+    assert stopped.weight_steps == 0
+    if folder is not None:
+        assert json.loads((folder / "result.json").read_text())["stopped"] == "enough"
+        whole.run(task(), epochs=2)
+        resumed.run(task(), epochs=2, folder=folder, resume=True)
+        assert same_weights(whole, resumed)
+
+
+def test_callbacks_are_told_of_the_checkpoint_at_a_signal(tmp_path):
+    diary = Diary()
+
+    def interrupt(step):
+        if step.phase == "weights" and step.number == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(SearchStopped):
+        search().run(task(), epochs=2, folder=tmp_path, callbacks=[diary], on_step=interrupt)
+    assert diary.seen[-3:] == ["architecture", "checkpoint", "end"]
+
+
 def test_who_stops_in_the_last_turn_stops_nothing(tmp_path):
     search().run(task(), epochs=2, folder=tmp_path, callbacks=[StopAt(8)])
     assert "stopped" not in json.loads((tmp_path / "result.json").read_text())
 
 
+class Count(Callback):
+    def __init__(self, by=1):
+        self.by, self.count = by, 0
+
+    def step(self, run, step):
+        self.count += self.by
+
+    def state(self):
+        return {"count": self.count}
+
+    def restore(self, state):
+        self.count = state["count"]
+
+
+class Strict(Count):
+    def restore(self, state):
+        if state["count"] > 0:
+            raise KeyError("other")
+
+
 def test_two_callbacks_of_one_kind_have_states_of_their_own(tmp_path):
-    class Count(Callback):
-        def __init__(self, by):
-            self.by, self.count = by, 0
-
-        def step(self, run, step):
-            self.count += self.by
-
-        def state(self):
-            return {"count": self.count}
-
-        def restore(self, state):
-            self.count = state["count"]
-
     search().run(task(), epochs=4, folder=tmp_path, callbacks=[Count(1), Count(10), StopAt(6)])
     ones, tens = Count(1), Count(10)
     search().run(task(), epochs=4, folder=tmp_path, resume=True, callbacks=[ones, tens])
     assert (ones.count, tens.count) == (32, 320)
+
+
+def test_a_search_that_does_not_fit_leaves_the_callbacks_as_they_were(tmp_path):
+    search().run(task(), epochs=4, folder=tmp_path, callbacks=[Count(), StopAt(6)])
+    other, count = network(), Count()
+    other[2] = nn.Linear(4, 2)
+    made = Search(other, weight_optimizer=SGD, architecture_optimizer=FAST)
+    with pytest.raises(ValueError, match="Nothing was changed"):
+        made.run(task(), epochs=4, folder=tmp_path, resume=True, callbacks=[count])
+    assert count.count == 0
+
+
+def test_a_callback_that_refuses_its_state_leaves_the_search_and_the_others_as_they_were(tmp_path):
+    search().run(task(), epochs=4, folder=tmp_path, callbacks=[Count(), Strict(), StopAt(6)])
+    made, untouched, count = search(), search(), Count()
+    with pytest.raises(ValueError, match=r"KeyError: 'other'\. Nothing was changed"):
+        made.run(task(), epochs=4, folder=tmp_path, resume=True, callbacks=[count, Strict()])
+    assert (count.count, made.weight_steps) == (0, 0)
+    assert same_weights(made, untouched)
 
 
 def test_the_time_limit_ends_the_search_after_the_turn(tmp_path):
@@ -541,6 +641,26 @@ def test_a_resumed_accumulation_goes_on_bit_for_bit(tmp_path):
     stopped.run(task(5), epochs=4, accumulate=2, folder=tmp_path / "run", callbacks=[StopAt(3)])
     resumed.run(task(5), epochs=4, accumulate=2, folder=tmp_path / "run", resume=True)
     assert same_weights(whole, resumed)
+
+
+def test_another_number_of_minibatches_per_step_is_refused_on_resuming(tmp_path):
+    search().run(task(8), epochs=2, folder=tmp_path, callbacks=[StopAt(6)])
+    with pytest.raises(ValueError, match="accumulate is 2 now and was 1"):
+        search().run(task(8), epochs=4, accumulate=2, folder=tmp_path, resume=True)  # as many steps
+
+
+@pytest.mark.parametrize(("accumulate", "epochs"), [(1, 2), (2, 4)])
+def test_a_checkpoint_that_does_not_name_accumulate_counts_as_one_minibatch_per_step(tmp_path, accumulate, epochs):
+    search().run(task(8), epochs=2, folder=tmp_path, callbacks=[StopAt(6)])
+    path = tmp_path / "checkpoint-000000006.pt"
+    saved = load_state(path)
+    saved["work"]["settings"].pop("accumulate", None)
+    Checkpoints(tmp_path).save(saved, 6)
+    resumed = search()
+    fits = contextlib.nullcontext() if accumulate == 1 else pytest.raises(ValueError, match="accumulate is 2 now")
+    with fits:
+        resumed.run(task(8), epochs=epochs, accumulate=accumulate, folder=tmp_path, resume=True)
+    assert resumed.weight_steps == (16 if accumulate == 1 else 0)
 
 
 def test_more_minibatches_per_step_than_there_are_are_refused():

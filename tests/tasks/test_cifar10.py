@@ -132,7 +132,7 @@ def test_another_part_is_refused(tmp_path):
     [
         (torch.zeros(2, 3, 32, 32), torch.zeros(2, dtype=torch.int64), "pixels must be uint8"),
         (torch.zeros(2, 32, 32, 3, dtype=torch.uint8), torch.zeros(2, dtype=torch.int64), r"\[2, 32, 32, 3\]"),
-        (torch.zeros(2, 3, 32, 32, dtype=torch.uint8), torch.zeros(3, dtype=torch.int64), "one an image"),
+        (torch.zeros(2, 3, 32, 32, dtype=torch.uint8), torch.zeros(3, dtype=torch.int64), "one per image"),
         (torch.zeros(2, 3, 32, 32, dtype=torch.uint8), torch.zeros(2), "labels must be int64"),
     ],
 )

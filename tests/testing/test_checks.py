@@ -164,7 +164,7 @@ MUTANTS = {
     NotFrozen: "hyper-parameters are a frozen dataclass: write @dataclass",
     DeclaresNothing: "frozen dataclass: weight_operations must be a positive integer.* got 0",
     DrawsPadding: "real candidates.*: the draw runs padding",
-    RunsTwo: "as many as declared: the draw runs .* operations a decision; declared are 1",
+    RunsTwo: "as many as declared: the draw runs .* operations per decision; declared are 1",
     WeighsWhatItDoesNotRun: "a weight to a candidate that it does not run",
     ForgetsAnAxis: r"the gradient has shape \(3,\), the logits have \(3, 4\)",
     MovesPadding: "the gradient is not 0 at padding",

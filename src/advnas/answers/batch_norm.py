@@ -38,7 +38,7 @@ def reestimate_batch_norm(
         raise ValueError("There are no batches to take statistics from. Pass some of the training data.")
     track_norms(module)
     for norm, moments in seen.items():
-        moments.settle(norm)
+        moments.write_into(norm)
 
 
 class _Moments:
@@ -60,7 +60,7 @@ class _Moments:
         self._values += values
         self._calls += 1
 
-    def settle(self, norm: _BatchNorm) -> None:
+    def write_into(self, norm: _BatchNorm) -> None:
         """Write mean and variance into the layer; one that nothing reached keeps what it has."""
         if self._calls and norm.running_mean is not None and norm.running_var is not None:
             mean, square = torch.as_tensor(self._sum) / self._values, torch.as_tensor(self._squares) / self._values
@@ -73,7 +73,7 @@ class _Moments:
 def track_norms(module: nn.Module) -> None:
     """Give running statistics, of mean 0 and variance 1, to every BatchNorm that was built without.
 
-    After this, weights that were exported from a module with settled norms fit into a freshly derived one.
+    After this, weights that were exported from a module with re-estimated norms fit into a freshly derived one.
     """
     like = next((weight for weight in module.parameters() if weight.is_floating_point()), torch.zeros(()))
     for norm in module.modules():

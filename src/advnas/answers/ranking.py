@@ -44,7 +44,7 @@ def rank_architectures(
         process are always among them; the others are drawn from theta.
     seed: of the draws, and of what is random in the data or the loss, which is the same for every architecture.
 
-    How an architecture is run says `SharedLoss`. A module that is to be used afterwards needs
+    `SharedLoss` says how an architecture is run. A module that is to be used afterwards needs
     `reestimate_batch_norm`. The search is left exactly as it was.
     """
     check_count("count", count)

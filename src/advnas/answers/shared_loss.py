@@ -35,7 +35,7 @@ class SharedLoss:
 
     The model is in evaluation mode, but normalises with the statistics of the batch: running statistics, where the
     search kept any, are those of all paths together, and this is how theta was trained. Every architecture meets
-    the same randomness. It is run once, however often it is asked for; the search is left exactly as it was.
+    the same randomness. Each architecture is run once and remembered. The search is left exactly as it was.
 
     Args:
         search: whose weights are used.

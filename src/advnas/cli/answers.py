@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from advnas.cli.commands import Export, Retrain
@@ -32,7 +33,7 @@ def _find(asked: Export | Retrain) -> _Found:
     if records.name not in (PLAIN_RUN, OwnNetworkStudy.name):
         raise ValueError(f"{asked.folder} holds the study {records.name!r}. Give the folder of an `advnas search`.")
     if records.name != PLAIN_RUN and not any(run.evaluation for run in records.runs):
-        raise _not_over(asked.folder, f"advnas search --resume --folder {asked.folder}")
+        raise _not_over(asked.folder, f"advnas search --resume --folder {quote(str(asked.folder))}")
     run = records.runs[0] if records.name == PLAIN_RUN else _chosen(records, asked.run)
     architecture = run.answer(run.latest)
     if not run.finished or architecture is None:
@@ -98,8 +99,8 @@ def _retrained_weights(folder: Path, run: "RunRecords") -> Path:
     others = sorted(folder.glob(f"retrained/{run.name}-*/retrained.pt"), key=lambda path: path.stat().st_mtime)
     if not own.exists() and not others:
         raise ValueError(
-            f"The answer in {folder} was not retrained. Write `advnas retrain {folder} --epochs N` first, or add "
-            "--weights inherited."
+            f"The answer in {folder} was not retrained. Write `advnas retrain {quote(str(folder))} --epochs N` "
+            "first, or add --weights inherited."
         )
     return own if own.exists() else others[-1]
 

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, cast
 
 from advnas.cli.commands import Report, RunStudy, Toy
@@ -140,7 +141,7 @@ def _print_rows(folder: Path, rows: Sequence[dict[str, Any]], columns: Sequence[
         print(json.dumps(rows, indent=1))
     terminal = console(stderr=as_json)
     terminal.print(shown)
-    terminal.print(f"Figures, tables and one page of it all: advnas report {folder}")
+    terminal.print(f"Figures, tables and one page of it all: advnas report {quote(str(folder))}")
 
 
 def _cell(value: object) -> str:

@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from advnas.cli.console import console
@@ -61,7 +62,7 @@ def present_study(folder: Path, strategy: str, *, as_json: bool) -> None:
         terminal.print(f"  {decision}: {operation}")
     page = _write_report(folder, terminal)
     _print_more_seeds(terminal, folder, study)
-    terminal.print(f"\nGet it out:  advnas export {folder} --to pt2")
+    terminal.print(f"\nGet it out:  advnas export {quote(str(folder))} --to pt2")
     if as_json:
         print(json.dumps(_summary(folder, study, best, remarks, page), indent=1))
 
@@ -97,7 +98,7 @@ def _print_more_seeds(terminal: "Console", folder: Path, study: "StudyRecords") 
     from advnas.reports.pairs import ENOUGH
 
     if len({run.seed for run in study.runs if run.finished}) < ENOUGH:
-        terminal.print(f"\nMore seeds:  advnas search --resume --folder {folder} --seeds {ENOUGH}")
+        terminal.print(f"\nMore seeds:  advnas search --resume --folder {quote(str(folder))} --seeds {ENOUGH}")
 
 
 def _print_traffic(terminal: "Console", folder: Path, strategy: str) -> None:

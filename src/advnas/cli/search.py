@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from advnas.cli.asked import STRATEGY, default_seeds, study_of
@@ -97,7 +98,7 @@ def _carry_out(asked: Search, study: "Study", jobs: "list[Job]", folder: Path, a
     from advnas.studies.execute import execute
 
     again = "the same command and" if launched() else "advnas search"
-    go_on = f"Go on with: {again} --resume --folder {folder}"
+    how_to_resume = f"Go on with: {again} --resume --folder {quote(str(folder))}"
     try:
         if launched():
             return _take_part(study, jobs, folder) == 0
@@ -109,11 +110,11 @@ def _carry_out(asked: Search, study: "Study", jobs: "list[Job]", folder: Path, a
             engine = Processes(at_once) if at_once > 1 else None
             execute(study, jobs, folder, engine=engine, on_done=on_done)
     except RankGone as gone:
-        raise RankGone(f"{gone} The last checkpoint is in {folder}. {go_on}") from gone
+        raise RankGone(f"{gone} The last checkpoint is in {folder}. {how_to_resume}") from gone
     except CannotWrite as failed:
-        raise CannotWrite(f"{failed} {go_on}") from failed
+        raise CannotWrite(f"{failed} {how_to_resume}") from failed
     except KeyboardInterrupt as stopped:
-        raise SearchStopped(f"{str(stopped) or 'Stopped.'} {go_on}") from None
+        raise SearchStopped(f"{str(stopped) or 'Stopped.'} {how_to_resume}") from None
     return True
 
 

@@ -122,7 +122,7 @@ class Rerun:
 
 
 _Call = tuple[tuple[Any, ...], dict[str, Any]]
-_HOLE = object()  # where a tensor stood
+_PLACEHOLDER = object()  # where a tensor stood
 
 
 def _take_apart(
@@ -132,11 +132,11 @@ def _take_apart(
     if len(args) == 1 and not kwargs and isinstance(args[0], Tensor):  # by far the most common call
         return [args[0]], lambda tensors: ((tensors[0],), {})
     leaves, form = tree_flatten((args, kwargs))
-    others = [_HOLE if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+    others = [_PLACEHOLDER if isinstance(leaf, Tensor) else leaf for leaf in leaves]
 
     def call_with(tensors: Sequence[Tensor]) -> _Call:
         waiting = iter(tensors)
-        call: _Call = tree_unflatten([next(waiting) if leaf is _HOLE else leaf for leaf in others], form)
+        call: _Call = tree_unflatten([next(waiting) if leaf is _PLACEHOLDER else leaf for leaf in others], form)
         return call
 
     return [leaf for leaf in leaves if isinstance(leaf, Tensor)], call_with

@@ -28,7 +28,7 @@ class ImageSearchSettings:
 
     images: how many of each half, for the weights and for theta. warmup: epochs with theta fixed; each epoch after
     it alternates weight and theta steps. clip: largest norm of the gradients of the weights and of theta.
-    controller_rate: of ENAS's LSTM, which takes theta's place there. records: how many an epoch, each with a
+    controller_rate: of ENAS's LSTM, which takes theta's place there. records: how many per epoch, each with a
     checkpoint. answer: which architecture is the result of strategies that learn; as they say where None.
     """
 

@@ -35,8 +35,8 @@ class PtbSettings:
     text the weights read, all of it where None. theta_tokens: how much of the text after it theta reads; where
     None, as in the paper, theta reads what the weights read. length: of the segments that are backpropagated
     through. warmup: epochs with theta fixed, none in the paper. normalise: whether the nodes of the cell are
-    normalised during the search, as in DARTS; they never are in what is retrained. records: how many an epoch, each
-    with a checkpoint.
+    normalised during the search, as in DARTS; they never are in what is retrained. records: how many per epoch,
+    each with a checkpoint.
     """
 
     hidden: int = 300
@@ -109,7 +109,7 @@ class Ptb:
     def procedure(self) -> dict[str, str]:
         """What the settings do not say, in words."""
         return {
-            "turns": "one a segment of the training text: tokens / batch / length an epoch",
+            "turns": "one per segment of the training text: tokens / batch / length per epoch",
             "in turn": f"a step of the weights (SGD) and one of theta (Adam), {self._reading()}",
             "learning rates": "annealed to 0 along a cosine",
             "answer": f"the process best for {', '.join(_BY_PROCESS_BEST)}; the argmax for the others that learn",

@@ -178,7 +178,7 @@ def growth_table() -> str:
 def less_variance_share(edges: int, low: float, *, centred: bool, count: int = 200) -> float:
     """Among random linear rewards with coefficients in [low, 1]: how often Var[delta_adv] < Var[delta_base].
 
-    Three operations an edge; variances summed over the edges; b = J where centred, else b = 0.
+    Three operations per edge; variances summed over the edges; b = J where centred, else b = 0.
     """
     wins = 0
     for seed in range(count):

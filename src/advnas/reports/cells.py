@@ -1,4 +1,4 @@
-"""Cells as graphs: nodes on a line, one arrow a decision, in the colour of its operation."""
+"""Cells as graphs: nodes on a line, one arrow per decision, in the colour of its operation."""
 
 import io
 import zlib

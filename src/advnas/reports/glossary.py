@@ -12,7 +12,7 @@ _TERMS = {
     "baseline": "A strategy that learns nothing. What learns should beat it.",
     "random": "The baseline that takes as many steps with theta fixed, and answers with its process best.",
     "ranked_random": "The baseline that answers with the best of many uniform architectures by the shared weights, "
-    "with as many forward passes as the dearest strategy.",
+    "with as many forward passes as the most expensive strategy.",
     "seed": "A number that fixes all that is random in a run: first weights, order of the data, draws.",
     "argmax": "The architecture with the most probable operation at every decision.",
     "process best": "Of all architectures that a search has drawn, the one with the lowest loss on its minibatch.",

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from importlib import resources
 from pathlib import Path
+from shlex import quote
 from typing import Any, NamedTuple
 
 from advnas.paper import published
@@ -124,7 +125,7 @@ def product(study: StudyRecords, folder: Path) -> Product | None:
     if run is None:
         return None
     operations = run.answer(run.latest)
-    where = f"{folder}{' --entry MODULE:FUNCTION' if plain else ''}"
+    where = f"{quote(str(folder))}{' --entry MODULE:FUNCTION' if plain else ''}"
     commands = (f"advnas export {where}", f"advnas retrain {where}")
     return None if operations is None else Product(run, operations, commands)
 

@@ -11,7 +11,7 @@ from advnas.reports.judging import judge
 from advnas.reports.pairs import ENOUGH, Difference, Pairing, compare
 from advnas.reports.study import Accuracies, RunRecords, StudyRecords
 from advnas.search.swaps import CreditCheck
-from advnas.search.verdict import MANY_FREE, SETTLED, Remark, free_share, undecided
+from advnas.search.verdict import DECIDED_ENTROPY, MANY_FREE, Remark, free_share, undecided
 
 _SHOWN = 4  # decisions that are named
 
@@ -69,10 +69,10 @@ def _compared(pairing: Pairing) -> Remark:
         )
     if not found.significant:
         return Remark(None, f"Whether {who} is open: {told}. Not significant at 95 %.")
+    told = f"{told}, significant at 95 %."
     if found.mean > 0:
-        return Remark(True, f"{who}: {told}: significant at 95 %.")
-    told = f"{told}: significant at 95 %. Do not use this answer"
-    return Remark(False, f"{who.replace(' beats ', ' does worse than ', 1)}: {told}.")
+        return Remark(True, f"{who}: {told}")
+    return Remark(False, f"{who.replace(' beats ', ' does worse than ', 1)}: {told} Do not use this answer.")
 
 
 def _interval(found: Difference, digits: int) -> str:
@@ -111,7 +111,7 @@ def _certainty(strategy: str, runs: Sequence[RunRecords]) -> Iterator[Remark]:
     shares = [run.records[-1].entropy / run.records[0].entropy for run in runs if run.records[0].entropy > 0]
     share = statistics.fmean(shares) if shares else 0.0
     told = f"The entropy of {strategy}'s decisions fell to {100 * share:.0f} % of its start"
-    if share <= SETTLED:
+    if share <= DECIDED_ENTROPY:
         yield Remark(True, f"{told}: the search has settled.")
     else:
         yield Remark(False, f"{told}: it has not settled. Search longer, or with a larger learning rate of theta.")

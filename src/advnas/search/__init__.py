@@ -3,6 +3,7 @@
 from advnas.search.averaging import Ema
 from advnas.search.callbacks import Callback, Patience, RunView, StepScheduler, StopSearch, TimeLimit
 from advnas.search.data import Minibatches, Replay, Replayed, TwoStreams
+from advnas.search.device import on_device
 from advnas.search.loop import SearchRun, advance, run_search
 from advnas.search.policy import Policy
 from advnas.search.recorder import Recorder
@@ -59,5 +60,6 @@ __all__ = [
     "batches_in",
     "constant",
     "cosine",
+    "on_device",
     "run_search",
 ]

@@ -1,13 +1,16 @@
 """Callbacks: what happens besides the search, at its start, steps, epochs, checkpoints and end."""
 
+import copy
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch.optim.lr_scheduler import LRScheduler
 
 from advnas.arguments import check_count
+from advnas.records.restoring import rolled_back_on_failure
 from advnas.search.step import Step
 from advnas.search.verdict import is_decided
 
@@ -72,7 +75,8 @@ class Callback:
     """Subclass it and write the methods that you need. In a group of processes each calls its own callbacks.
 
     A method may raise `StopSearch`. What `state` returns is saved with every checkpoint, and `restore` gets it back
-    where the search is resumed.
+    where the search is resumed. If the checkpoint turns out not to fit, `restore` then gets what `state` returned
+    just before, so that a refused resume changes no callback.
     """
 
     def start(self, run: RunView) -> None:
@@ -88,7 +92,10 @@ class Callback:
         """After a checkpoint was written into `run.folder`."""
 
     def end(self, run: RunView) -> None:
-        """At the end, however it came: the last step, StopSearch, a signal or an error."""
+        """At the end, however it came: the last step, StopSearch, a signal or an error.
+
+        An error in here is raised once all callbacks have been called and the run is finished.
+        """
 
     def state(self) -> dict[str, Any]:
         """Return what the callback carries from one step to the next: plain values and tensors."""
@@ -178,6 +185,25 @@ class StepScheduler(Callback):
     def restore(self, state: Mapping[str, Any]) -> None:
         """Give it back to the scheduler."""
         self._scheduler.load_state_dict(dict(state))
+
+
+@contextmanager
+def restoring(callbacks: Sequence[Callback], saved: Mapping[str, Any]) -> Iterator[None]:
+    """Give callbacks the states that were saved; if one of them or the block fails, all are as they were.
+
+    Raises:
+        ValueError: a callback or the block refuses what was saved.
+    """
+    found = [(callback, saved[name]) for name, callback in by_name(callbacks).items() if name in saved]
+    before = [(callback, copy.deepcopy(callback.state())) for callback, _ in found]
+    with rolled_back_on_failure(lambda: _restore(before)):
+        _restore(found)
+        yield
+
+
+def _restore(states: Sequence[tuple[Callback, Mapping[str, Any]]]) -> None:
+    for callback, state in states:
+        callback.restore(state)
 
 
 def by_name(callbacks: Sequence[Callback]) -> dict[str, Callback]:

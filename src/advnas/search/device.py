@@ -1,14 +1,20 @@
 """Where and in which precision a model computes."""
 
+import functools
 import os
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import torch
+from torch import nn
 from torch.utils._pytree import tree_map_only
 
+from advnas.task import Task
+
 _KERNELS = 16_384
+_T = TypeVar("_T")
 
 PRECISIONS = {
     "float32": None,
@@ -46,6 +52,30 @@ class Device:
         """While this is open, operations run in the precision; with float32, an autocast around it stays."""
         dtype = PRECISIONS[self.precision]
         return nullcontext() if dtype is None else torch.autocast(torch.device(self.name).type, dtype=dtype)
+
+
+def on_device(task: Task, device: str) -> Task:
+    """The same task with all tensors of a minibatch taken to a device before the loss or the metric is computed.
+
+    `Search.run(device=...)` does this for its own call. What judges or trains the answer afterwards is given the
+    task as this function returns it.
+    """
+    place, metric = Device(device).place, task.metric
+    return replace(
+        task,
+        loss=_after(place, task.loss),
+        metric=None if metric is None else _after(place, metric),
+    )
+
+
+def _after(place: Callable[[Any], Any], function: Callable[[nn.Module, Any], _T]) -> Callable[[nn.Module, Any], _T]:
+    """The same function of a batch that is placed first."""
+
+    @functools.wraps(function)
+    def placed(model: nn.Module, batch: Any) -> _T:
+        return function(model, place(batch))
+
+    return placed
 
 
 def keep_kernels() -> None:

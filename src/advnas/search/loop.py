@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from advnas import strategies
 from advnas.records.restoring import check_form, check_settings
 from advnas.records.unsaved import UnsavedBuffers
-from advnas.search.callbacks import Callback, by_name
+from advnas.search.callbacks import Callback, by_name, restoring
 from advnas.search.data import Minibatches
 from advnas.search.schedule import Length, turn
 from advnas.search.step import LossOf, Step
@@ -111,10 +111,15 @@ class SearchRun:
             "seed": self.search.seed,
             "answer": getattr(strategy, "answer", "argmax"),  # somebody's own may have the two methods alone
             "learns": getattr(strategy, "learns", True),
-            "settings": self.search.settings(),
+            "settings": self._settings(),
             "optimizers": self._optimizers(),
             "length": asdict(self.length),
         }
+
+    def _settings(self) -> dict[str, Any]:
+        """What must be the same where the run goes on: the search's own, and `accumulate` unless it is 1."""
+        together = getattr(self.data, "accumulate", 1)
+        return self.search.settings() | ({} if together == 1 else {"accumulate": together})
 
     def _optimizers(self) -> dict[str, Any]:
         """How the weights and theta learn, as it was asked for."""
@@ -141,7 +146,7 @@ class SearchRun:
         self._unsaved.tell()
         carried = {name: callback.state() for name, callback in by_name(self.callbacks).items()}
         return {
-            "settings": self.search.settings(),
+            "settings": self._settings(),
             "optimizers": self._optimizers(),
             "search": self.search.state(folder),
             "data": self.data.state(),
@@ -157,7 +162,7 @@ class SearchRun:
         """
         form: dict[str, Any] = {"settings": {}, "search": {}, "data": {}, "losses": []}
         check_form(state, [form, {**form, "losses": [0.0]}], "it")
-        now, before = self.search.settings(), state["settings"]
+        now, before = ({"accumulate": 1, **settings} for settings in (self._settings(), state["settings"]))
         extends = _length_of_finished(state["search"], before)
         longer = extends is not None and self.length.turns > extends
         check_settings(now, {**before, "steps": now.get("steps")} if longer else before)
@@ -166,10 +171,8 @@ class SearchRun:
         credit = state.get("credit")  # not yet measured, or not known to version 0.1
         checked = None if credit is None else CreditCheck.from_json(credit)
         self.data.restore(state["data"])
-        for name, callback in by_name(self.callbacks).items():
-            if name in state.get("callbacks", {}):
-                callback.restore(state["callbacks"][name])
-        self.search.restore(state["search"], folder)  # last: what it takes over it keeps
+        with restoring(self.callbacks, state.get("callbacks", {})):
+            self.search.restore(state["search"], folder)  # last: what it takes over it keeps
         self.extends = extends if longer else None
         self._losses, self.credit = list(state["losses"]), checked
 

@@ -39,7 +39,7 @@ class Plan:
 
     @property
     def sparse_peak(self) -> int:
-        """Of a step that runs one candidate a decision, all weights resident."""
+        """Of a step that runs one candidate per decision, all weights resident."""
         return int(self.weights * (1 + self.optimizer_factor)) + self.weights_of_one + self._in_passing
 
     @property

@@ -146,8 +146,8 @@ class Recorder:
             raise
         except OSError as error:
             what = f"{error.filename or self.folder} cannot be written: {error.strerror or error}."
-            go_on = self._advice[:1].lower() + self._advice[1:] or "resume."
-            raise CannotWrite(f"{what} The last checkpoint is whole. Make room, then {go_on}") from error
+            how = self._advice[:1].lower() + self._advice[1:] or "resume."
+            raise CannotWrite(f"{what} The last checkpoint is whole. Make room, then {how}") from error
 
     def _refuse_to_overwrite(self) -> None:
         left = any((self.folder / name).exists() for name in FILES_OF_A_RUN) or self._checkpoints.any()

@@ -5,23 +5,20 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
-
-from torch import nn
 
 from advnas.arguments import check_count, did_you_mean
 from advnas.records.files import parse_json, write_atomically
 from advnas.records.provenance import provenance
 from advnas.search.callbacks import Callback, OnStep, Patience, RunView, StopSearch, TimeLimit
 from advnas.search.data import Replayed
-from advnas.search.device import Device
+from advnas.search.device import on_device
 from advnas.search.loop import SearchRun, run_search
 from advnas.search.progress import ShowProgress
 from advnas.search.recorder import Recorder
 from advnas.search.schedule import Length, batches_in
-from advnas.search.step import Step
+from advnas.search.step import SearchStopped, Step
 from advnas.search.swaps import warn_of
 from advnas.search.verdict import UndecidedWarning, undecided_warning, verdict_of
 from advnas.task import Task
@@ -53,7 +50,25 @@ class Watch:
         self.view = RunView(run, None if recorder is None else recorder.folder)
         self._stop: StopSearch | None = None
 
-    def tell(self, moment: str, *details: Any) -> None:
+    def start(self) -> None:
+        """Tell the callbacks of the start, and stop before the first turn if one of them asks for it."""
+        self._tell("start")
+        self.end_turn(save=False)
+
+    def end(self) -> list[Exception]:
+        """Tell all callbacks of the end, also after one that fails; return what went wrong."""
+        failed: list[Exception] = []
+        for callback in self._callbacks:
+            try:
+                callback.end(self.view)
+            except StopSearch:
+                continue  # the search is over
+            except Exception as error:
+                error.add_note(f"This happened in {type(callback).__name__}.end.")
+                failed.append(error)
+        return failed
+
+    def _tell(self, moment: str, *details: Any) -> None:
         """Call one method of every callback."""
         for callback in self._callbacks:
             try:
@@ -76,7 +91,7 @@ class Watch:
         if self._recorder is not None:
             self._recorder.note(step)
         self.view.see(step)
-        self.tell("step", step)
+        self._tell("step", step)
 
     def record(self) -> None:
         """Measure where the run stands."""
@@ -87,14 +102,26 @@ class Watch:
     def end_turn(self, *, save: bool) -> None:
         """End an epoch if one is over, save if that is due, and stop if a callback in any process asked for it."""
         if save:
-            self.tell("epoch")
-        stop = self._run.search.group.any(self._stop is not None)
-        if self._recorder is not None:
-            self._recorder.end_turn(save=save or stop)
-            if save or stop:
-                self.tell("checkpoint")
+            self._tell("epoch")
+        stop = self._is_stopped()
+        if self._recorder is not None and self._save(self._recorder, save or stop):
+            stop = self._is_stopped()  # a callback may ask for it once it has seen the checkpoint
         if stop:
             raise self._stop or StopSearch("another process asked for it")
+
+    def _is_stopped(self) -> bool:
+        return self._run.search.group.any(self._stop is not None)
+
+    def _save(self, recorder: Recorder, due: bool) -> bool:
+        """Save if that is due or a signal came, and tell the callbacks; whether it was due."""
+        try:
+            recorder.end_turn(save=due)
+        except SearchStopped:  # saved first
+            self._tell("checkpoint")
+            raise
+        if due:
+            self._tell("checkpoint")
+        return due
 
 
 def carry_out(
@@ -120,26 +147,31 @@ def carry_out(
             )
             if search.group.rank == 0:
                 _amend_folder(folder, run)
-        stopped = _take_turns(run, Watch(run, callbacks, recorder))
+        stopped, failed = _take_turns(run, Watch(run, callbacks, recorder))
         run.folder = folder
         search.latest_run = run
         if recorder is not None:
             recorder.finish(run.result() | stopped, keep_checkpoints=True)
+        if failed:
+            raise failed[0]
     if search.group.rank == 0 and not verdict_of(search).decided:
         warnings.warn(undecided_warning(search), UndecidedWarning, stacklevel=3)
 
 
-def _take_turns(run: SearchRun, watch: Watch) -> dict[str, str]:
-    """Take the turns that are left; why a callback stopped before the last, if one did."""
+def _take_turns(run: SearchRun, watch: Watch) -> tuple[dict[str, str], list[Exception]]:
+    """Take the turns that are left; return why a callback stopped early, if one did, and errors of their ends."""
+    stopped = {}
     try:
-        watch.tell("start")
+        watch.start()
         run_search(run, recorder=watch)
     except StopSearch as stop:
-        over = run.position >= run.length.turns
-        return {} if over else {"stopped": str(stop) or "a callback asked for it"}
-    finally:
-        watch.tell("end")
-    return {}
+        if run.position < run.length.turns:
+            stopped = {"stopped": str(stop) or "a callback asked for it"}
+    except BaseException as error:
+        for failed in watch.end():
+            error.add_note(f"After that, a callback failed at its end: {failed!r}")
+        raise
+    return stopped, watch.end()
 
 
 def _check_options(options: RunOptions) -> None:
@@ -171,15 +203,10 @@ def _begin(search: "Search", task: Task, epochs: tuple[int, int], options: RunOp
         )
     device = options.get("device")
     if device is not None:
-        place = partial(_on, Device(device))
-        task = replace(task, loss=place(task.loss), metric=task.metric and place(task.metric))
+        task = on_device(task, device)
         search.model.to(device)
     data = Replayed.of(task, search.seed, (group.rank, group.size))
     return SearchRun(search, replace(data, accumulate=together), Length(per_epoch, *epochs), warn_of)
-
-
-def _on(device: Device, function: Callable[[nn.Module, Any], Any]) -> Callable[[nn.Module, Any], Any]:
-    return lambda model, batch: function(model, device.place(batch))
 
 
 def _callbacks(search: "Search", options: RunOptions) -> tuple[Callback, ...]:

@@ -313,7 +313,7 @@ class Search:
             on_step: called with every step, before the next is taken.
             callbacks: objects of subclasses of `Callback`. `StopSearch` raised in one ends the search in order.
             progress: whether progress is shown on standard error or in the notebook; it is by default.
-            device: where the model and the minibatches are taken, such as "cuda"; as they are by default.
+            device: where model and minibatches are taken, such as "cuda". The model stays there; see `on_device`.
             accumulate: how many minibatches make up a step, with the memory of one; 1 by default.
             time_limit: stop in order after so many seconds of this call.
             patience: stop in order when the answer has been decided for so many epochs in a row; see `Patience`.
@@ -338,7 +338,7 @@ class Search:
     def plan(self, loss_of: LossOf) -> Plan:
         """Tell what the search will need: memory of a step and seconds of a pass, measured; nothing is changed."""
         with self.parent.randomness():
-            return measure(self.space, loss_of, self.make_weight_optimizer)
+            return measure(self.space, lambda _: self.parent.loss(loss_of), self.make_weight_optimizer)
 
     def settings(self) -> dict[str, Any]:
         """Return what must be the same where a search goes on."""

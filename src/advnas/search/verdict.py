@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from advnas.search.search import Search
 
 CLOSE = 0.1  # an operation that is less than this more likely than the next has not won
-SETTLED = 0.5  # of the entropy at the start
+DECIDED_ENTROPY = 0.5  # of the entropy at the start
 MANY_FREE = 0.75  # of the decisions between operations with and without weights
 _SHOWN = 8  # decisions that are named
 
@@ -71,7 +71,7 @@ def initial_entropy(search: "Search") -> float:
 
 def is_decided(search: "Search") -> bool:
     """Whether the entropy is at most half of its start, and nowhere the two most likely operations are close."""
-    return _entropy_share(search) <= SETTLED and not undecided(search.probabilities())
+    return _entropy_share(search) <= DECIDED_ENTROPY and not undecided(search.probabilities())
 
 
 def verdict_of(search: "Search") -> Verdict:
@@ -105,7 +105,7 @@ def _entropy_share(search: "Search") -> float:
 def _certainty(search: "Search") -> Iterator[Remark]:
     share, steps = _entropy_share(search), search.architecture_steps
     told = f"The entropy of the decisions is {100 * share:.0f} % of its start after {steps:,} steps of theta"
-    settled = share <= SETTLED
+    settled = share <= DECIDED_ENTROPY
     yield Remark(settled, f"{told}: the search has {'' if settled else 'not '}settled.")
     names = undecided(search.probabilities())
     if names:

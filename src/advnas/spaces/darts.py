@@ -1,4 +1,4 @@
-"""The DARTS network for CIFAR: normal and reduction cells of 14 edges, and the rule that keeps two edges a node."""
+"""The DARTS network for CIFAR: normal and reduction cells of 14 edges, and a rule that keeps two edges per node."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -51,7 +51,7 @@ def relu_conv_norm(inputs: int, outputs: int, *, affine: bool) -> nn.Sequential:
 
 
 def depthwise(channels: int, kernel: int, stride: int, *, dilation: int = 1, affine: bool) -> nn.Sequential:
-    """ReLU, one filter a channel, a 1x1 convolution, BatchNorm."""
+    """ReLU, one filter per channel, a 1x1 convolution, BatchNorm."""
     padding = dilation * (kernel // 2)
     return nn.Sequential(
         nn.ReLU(),

@@ -85,7 +85,7 @@ class Layer(nn.Module):
 
 
 class MobileNetwork(nn.Module):
-    """Stem, a first bottleneck of 16 channels, one decision a layer, a last convolution, pooling, classifier.
+    """Stem, a first bottleneck of 16 channels, one decision per layer, a last convolution, pooling, classifier.
 
     inputs: channels of the images. width: multiplies all channels, rounded to multiples of 8. stem_stride, stages:
     where resolution is lost, and how many layers of how many channels there are; for small images take

@@ -268,13 +268,13 @@ class RecurrentCellNetwork(nn.Module):
         return self.decoder(features), last
 
     def loss(self, tokens: Tensor, targets: Tensor, hidden: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Mean cross entropy a token, a scalar, and the next h; targets int64 [time, batch], the rest as above.
+        """Mean cross entropy per token, a scalar, and the next h; targets int64 [time, batch], the rest as above.
 
         Takes less time and memory than F.cross_entropy of the logits, and can be differentiated once.
         """
         if targets.shape != tokens.shape:
             raise ValueError(
-                f"targets must be shaped like tokens, one a token, got {list(targets.shape)} for tokens "
+                f"targets must be shaped like tokens, one per token, got {list(targets.shape)} for tokens "
                 f"{list(tokens.shape)}."
             )
         features, last = self._features(tokens, hidden)

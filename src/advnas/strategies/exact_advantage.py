@@ -20,7 +20,7 @@ class ExactAdvantage(Strategy):
         A_i = r(a) - r(s_i, 0)                       (eq. adv-e)      r = -loss
         dJ/dtheta_i = E[ A_i (a_i - mu_i) ]          (Theorem 2: unbiased)
 
-    One more forward pass a decision, on the same minibatch: the yardstick for the approximate advantage, not a
+    One more forward pass per decision, on the same minibatch: the yardstick for the approximate advantage, not a
     way to save time.
 
     zero_rule, decay: as in `advantage`. Off by default, because Theorem 2 holds for the advantage of the zero

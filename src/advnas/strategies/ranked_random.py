@@ -22,8 +22,8 @@ class RankedRandom(Strategy):
     the shared weights know anyway. Studies and `advnas search` rank; `Search.run` only trains the weights.
 
     passes: forward passes for the ranking per architecture step of the others. The default is what `contrast`
-        costs, the dearest of the strategies that execute a fixed number of operations per decision. A study raises
-        it to what the dearest of its strategies costs.
+        costs, the most expensive of the strategies that execute a fixed number of operations per decision. A study
+        raises it to what the most expensive of its strategies costs.
 
     Li, Talwalkar: Random search and reproducibility for neural architecture search, UAI 2019.
     """

@@ -108,7 +108,7 @@ class Strategy(ABC):
     def architecture_passes(self, sizes: Sequence[int]) -> float:
         """Return what an architecture step costs, in forward passes of one architecture over one minibatch.
 
-        1 by default. A baseline that ranks is given as many passes as the dearest strategy it is compared with.
+        1 by default. A baseline that ranks is given as many passes as the most expensive strategy next to it.
 
         Args:
             sizes: how many candidates each decision has.

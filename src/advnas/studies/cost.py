@@ -108,7 +108,7 @@ def _loss_of_closure(model: Any, loss_of: LossOf) -> Any:
 
 
 def passes_per_turn(search: Search, compared: Sequence[str] = ()) -> float:
-    """What may be spent per turn of the loop: what the strategy declares, or the dearest of others that learn."""
+    """What may be spent per turn: what the strategy declares, or the most expensive of the others that learn."""
     others = [strategies.get(name) for name in compared if strategies.strategy_type(name).learns]
     return max(
         strategies.architecture_passes(one, search.space.sizes) / strategies.architecture_every(one)

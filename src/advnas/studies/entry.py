@@ -40,7 +40,7 @@ def make(entry: str, strategy: str, seed: int, options: Mapping[str, Any]) -> tu
             another strategy or seed.
     """
     function = load(entry, options)
-    with _as_theirs(entry):
+    with _reporting_user_errors(entry):
         made = function(strategy, seed, **options)
     if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], Search)):
         raise ValueError(
@@ -80,7 +80,7 @@ def load(entry: str, options: Mapping[str, Any]) -> MakeSearch:
 
 def _import(entry: str, module: str) -> ModuleType:
     try:
-        with _as_theirs(entry):
+        with _reporting_user_errors(entry):
             return importlib.import_module(module)
     except EntryFailed as error:
         missing = error.__cause__
@@ -94,7 +94,7 @@ def _import(entry: str, module: str) -> ModuleType:
 
 
 @contextmanager
-def _as_theirs(entry: str) -> Iterator[None]:
+def _reporting_user_errors(entry: str) -> Iterator[None]:
     """Show what users' code raises with their lines alone; errors of built-in functions are sentences already."""
     try:
         yield
@@ -104,12 +104,12 @@ def _as_theirs(entry: str) -> Iterator[None]:
         told = traceback.format_exception_only(error)
         lines = sorted(told, key=lambda line: line.startswith(" "))  # a SyntaxError is told after its place
         frames = traceback.format_list(
-            [frame for frame in traceback.extract_tb(error.__traceback__) if _is_theirs(frame)]
+            [frame for frame in traceback.extract_tb(error.__traceback__) if _is_user_code(frame)]
         )
         raise EntryFailed(f"{entry} raised {''.join([*lines, *frames])}".rstrip()) from error
 
 
-def _is_theirs(frame: traceback.FrameSummary) -> bool:
+def _is_user_code(frame: traceback.FrameSummary) -> bool:
     return not frame.filename.startswith((_OURS, "<frozen importlib", importlib.__file__))
 
 

@@ -32,7 +32,7 @@ class Images:
             raise ValueError(f"pixels must be uint8 [n, 3, side, side], got {pixels.dtype} {list(pixels.shape)}.")
         if labels.dtype != torch.int64 or labels.shape != pixels.shape[:1]:
             raise ValueError(
-                f"labels must be int64 [{len(pixels)}], one an image, got {labels.dtype} {list(labels.shape)}."
+                f"labels must be int64 [{len(pixels)}], one per image, got {labels.dtype} {list(labels.shape)}."
             )
 
     def __len__(self) -> int:
@@ -65,7 +65,7 @@ class ImageStream:
         self._order: tuple[int, Tensor] | None = None
 
     def __len__(self) -> int:
-        """Minibatches an epoch."""
+        """Minibatches per epoch."""
         return len(self._indices) // self._size
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:

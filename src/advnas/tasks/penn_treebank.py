@@ -18,7 +18,7 @@ from advnas.tasks.data_folder import data_folder
 FILES = ("train.txt", "valid.txt", "test.txt")
 END_OF_LINE, UNKNOWN = "<eos>", "<unk>"
 _NO_TARGET = -100
-_DIVERGED = 700.0  # nats a token; math.exp of a little more fails, and that of nan is no better
+_DIVERGED = 700.0  # nats per token; math.exp of a little more fails, and that of nan is no better
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +136,7 @@ def _words(path: Path) -> list[str]:
             f"{path} is not UTF-8 text (byte {error.start:,}: {error.reason}). Is it still compressed?"
         ) from error
     if not text.strip():
-        raise ValueError(f"{path} is empty. Put the text there, one sentence a line.")
+        raise ValueError(f"{path} is empty. Put the text there, one sentence per line.")
     if not text.endswith("\n"):
         text += "\n"
     return text.replace("\n", f" {END_OF_LINE} ").split()
@@ -158,7 +158,7 @@ def _encode(words: list[str], numbers: Mapping[str, int], path: Path) -> Tensor:
 class Segments:
     """Pieces of a long text for truncated backpropagation, as a pure function of the step.
 
-    The text is cut into `batch` columns of equal length that are read side by side, `length` tokens a step, so
+    The text is cut into `batch` columns of equal length that are read side by side, `length` tokens per step, so
     that every segment goes on where the one before it ended. Dropped are the tokens that do not fill the columns
     and, in every epoch, a last segment that is shorter than the others: all steps cost and weigh the same.
 
@@ -177,7 +177,7 @@ class Segments:
         self._length = length
 
     def __len__(self) -> int:
-        """Segments an epoch."""
+        """Segments per epoch."""
         return (len(self._columns) - 1) // self._length
 
     def at(self, step: int) -> tuple[Tensor, Tensor]:

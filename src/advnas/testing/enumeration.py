@@ -48,7 +48,7 @@ def reward_objective(reward: Callable[[Tensor], Tensor]) -> Objective:
 
 
 def table_reward(table: Tensor) -> Callable[[Tensor], Tensor]:
-    """The reward function of a table [K_1 + 1, ..., K_D + 1], one dimension a decision.
+    """The reward function of a table [K_1 + 1, ..., K_D + 1], one dimension per decision.
 
     The last entry of each dimension is the reward without that decision's output, (s_i, 0). Between its
     entries the table is interpolated linearly in each decision's weights.
@@ -174,7 +174,7 @@ class Enumeration:
     """J(theta) = E[r(a)], a ~ p_theta, and everything about it that a sum over all architectures can tell.
 
     logits: theta, [decisions, candidates] in float64, padded with minus infinity.
-    objective: runs a draw. It is called once an architecture, so the space must be small.
+    objective: runs a draw. It is called once per architecture, so the space must be small.
     """
 
     logits: Tensor

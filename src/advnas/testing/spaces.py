@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from advnas.architecture import Architecture, Draw
 from advnas.choice import Choice
+from advnas.randomness import seeded
 from advnas.space import SearchSpace
 
 
@@ -32,8 +33,7 @@ def check_space(
     architectures: a space with more than this many is checked on a sample: one architecture for every candidate
         of every decision, and random ones up to this number.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    with seeded(0):
         space = _found(model_factory)
         run = _Runner(space, example_inputs, dict(example_kwargs or {}))
         sample = list(_sample(space, architectures))
@@ -66,8 +66,8 @@ class _Runner:
     def call(self, module: nn.Module) -> Any:
         """The module's output; operations that work in place get a copy of the example."""
         args, kwargs = pytree.tree_map_only(Tensor, Tensor.clone, self._arguments)
-        torch.manual_seed(1)
-        return module(*args, **kwargs)
+        with seeded(1, self.space.device):
+            return module(*args, **kwargs)
 
     def tensors(self, module: nn.Module) -> list[Tensor]:
         """The tensors in the module's output."""

@@ -287,7 +287,7 @@ def _check_draw(draw: Draw, logits: Tensor, declared: int | None) -> None:
     wanted = available if declared is None else available.clamp(max=declared)
     _require(
         torch.equal(active.sum(-1), wanted),
-        f"the draw runs {active.sum(-1).tolist()} operations a decision; declared are {declared or 'all'} "
+        f"the draw runs {active.sum(-1).tolist()} operations per decision; declared are {declared or 'all'} "
         f"of {available.tolist()}",
     )
 
