@@ -233,6 +233,13 @@ def test_an_average_survives_a_stop(tmp_path):
         assert torch.equal(one, other)
 
 
+def test_a_callback_that_is_left_out_where_a_run_is_resumed_is_told(tmp_path):
+    search = Search(network(), weight_optimizer=SGD)
+    search.run(task(), epochs=3, callbacks=[Ema(), StopAt(5)], folder=tmp_path, patience=3)
+    with pytest.warns(UserWarning, match="saved with callbacks that are not given now: Ema, Patience"):
+        Search(network(), weight_optimizer=SGD).run(task(), epochs=3, folder=tmp_path, resume=True)
+
+
 def test_an_average_begins_anew_with_another_search():
     ema, starts = Ema(0.9), []
 

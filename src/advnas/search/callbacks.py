@@ -2,6 +2,7 @@
 
 import copy
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -191,10 +192,20 @@ class StepScheduler(Callback):
 def restoring(callbacks: Sequence[Callback], saved: Mapping[str, Any]) -> Iterator[None]:
     """Give callbacks the states that were saved; if one of them or the block fails, all are as they were.
 
+    Warns of states that no callback takes: a schedule that ends halfway changes what the search finds.
+
     Raises:
         ValueError: a callback or the block refuses what was saved.
     """
-    found = [(callback, saved[name]) for name, callback in by_name(callbacks).items() if name in saved]
+    given = by_name(callbacks)
+    found = [(callback, saved[name]) for name, callback in given.items() if name in saved]
+    left = [name for name, state in saved.items() if state and name not in given]
+    if left:
+        warnings.warn(
+            f"This run was saved with callbacks that are not given now: {', '.join(left)}. What they did ends "
+            "here. Pass them again, with the same settings, to go on as before.",
+            stacklevel=2,
+        )
     before = [(callback, copy.deepcopy(callback.state())) for callback, _ in found]
     with rolled_back_on_failure(lambda: _restore(before)):
         _restore(found)
