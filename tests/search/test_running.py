@@ -712,3 +712,24 @@ def test_the_readme_shows_progress_a_verdict_and_a_report(tmp_path):
     assert (tmp_path / "r/report/index.html").exists()
     settled = "the search has settled" in done.stdout
     assert settled or "UndecidedWarning" in done.stderr
+
+
+# What cannot be run
+
+
+def test_minibatches_without_a_task_are_told_what_to_write():
+    with pytest.raises(TypeError, match=r"takes a task, got list\. Write search\.run\(advnas\.Task\("):
+        search().run(task().training, epochs=1)
+
+
+def test_a_resume_without_a_folder_is_refused():
+    made = search()
+    with pytest.raises(ValueError, match="resume=True needs the folder"):
+        made.run(task(), epochs=1, resume=True)
+    assert made.weight_steps == 0
+
+
+def test_one_callback_needs_no_list():
+    diary = Diary()
+    search().run(task(), epochs=1, callbacks=diary)
+    assert diary.seen

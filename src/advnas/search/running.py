@@ -31,7 +31,7 @@ class RunOptions(TypedDict, total=False):
     """What `Search.run` can be told besides data, length and folder; see there."""
 
     on_step: Callable[[Step], object] | None
-    callbacks: Sequence[Callback]
+    callbacks: Sequence[Callback] | Callback
     progress: bool
     device: str | None
     accumulate: int
@@ -134,7 +134,7 @@ def carry_out(
     options: RunOptions,
 ) -> None:
     """Do what `Search.run` says."""
-    _check_options(options)
+    _check_call(task, folder, resume, options)
     _refuse_another_run(search, folder if resume else None)
     run = _begin(search, task, (epochs, warmup), options)
     callbacks = run.callbacks = _callbacks(search, options)
@@ -174,13 +174,22 @@ def _take_turns(run: SearchRun, watch: Watch) -> tuple[dict[str, str], list[Exce
     return stopped, watch.end()
 
 
-def _check_options(options: RunOptions) -> None:
+def _check_call(task: Task, folder: Path | None, resume: bool, options: RunOptions) -> None:
     for name in options:
         if name not in RunOptions.__annotations__:
             known = ["epochs", "warmup", "folder", "resume", *RunOptions.__annotations__]
             raise TypeError(
                 f"Search.run has no option {name!r}{did_you_mean(name, known)}. It has {', '.join(known)}."
             )
+    if not isinstance(task, Task):
+        raise TypeError(
+            f"Search.run takes a task, got {type(task).__name__}. Write search.run(advnas.Task(training, "
+            "validation, loss), epochs=...)."
+        )
+    if resume and folder is None:
+        raise ValueError(
+            "resume=True needs the folder that the search is kept in. Write run(..., folder='runs/mine')."
+        )
 
 
 def _refuse_another_run(search: "Search", resumed: Path | None) -> None:
@@ -211,7 +220,8 @@ def _begin(search: "Search", task: Task, epochs: tuple[int, int], options: RunOp
 
 def _callbacks(search: "Search", options: RunOptions) -> tuple[Callback, ...]:
     time_limit, patience = options.get("time_limit"), options.get("patience")
-    given = tuple(options.get("callbacks", ()))
+    listed = options.get("callbacks", ())
+    given = (listed,) if isinstance(listed, Callback) else tuple(listed)
     for callback in given:
         if not isinstance(callback, Callback):
             raise TypeError(f"callbacks must be objects of subclasses of advnas.Callback, got {callback!r}.")

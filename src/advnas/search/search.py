@@ -301,8 +301,7 @@ class Search:
 
         Args:
             task: data and loss.
-            epochs: passes over the training data.
-            warmup: how many of them with theta fixed.
+            epochs, warmup: passes over the training data, and how many of them theta is fixed.
             folder: a run folder (see `search.recorder`): every step is a line of `metrics.jsonl` there, every
                 epoch a record and a checkpoint (the last two are kept), and the result is in `result.json`. Ctrl-C
                 and SIGTERM let the step finish, save, and raise `SearchStopped`.
@@ -311,12 +310,12 @@ class Search:
                 says so, and search and folder are as they were. A search that is over goes on if `epochs` is
                 larger than before, from its next step on as a part of the longer search.
             on_step: called with every step, before the next is taken.
-            callbacks: objects of subclasses of `Callback`. `StopSearch` raised in one ends the search in order.
+            callbacks: one or several `Callback`s. `StopSearch` raised in one ends the search in order.
             progress: whether progress is shown on standard error or in the notebook; it is by default.
             device: where model and minibatches are taken, such as "cuda". The model stays there; see `on_device`.
             accumulate: how many minibatches make up a step, with the memory of one; 1 by default.
-            time_limit: stop in order after so many seconds of this call.
-            patience: stop in order when the answer has been decided for so many epochs in a row; see `Patience`.
+            time_limit, patience: stop in order after so many seconds of this call, or when the answer has been
+                decided for so many epochs in a row; see `Patience`.
 
         Returns:
             The most likely architecture.
