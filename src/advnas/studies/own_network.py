@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from advnas import strategies
-from advnas.answers.agreement import Agreement, agreement
+from advnas.answers.agreement import Agreement, agreement, check_rankable
 from advnas.answers.batch_norm import batch_statistics, evaluating, reestimate_batch_norm
 from advnas.architecture import Architecture
 from advnas.arguments import check_count
@@ -203,6 +203,12 @@ class OwnNetworkStudy:
                 outputs = [tree_leaves(module(*example)) for module in (search.model, network)]
         return network, task, max((one - other).abs().max().item() for one, other in zip(*outputs, strict=True))
 
+    def check_diagnosable(self, seed: int) -> None:
+        """Raise now what would stop `diagnose` after the search."""
+        search, _ = self._make(strategies.baselines()[0], seed)
+        check_rankable(search)
+        search.derive(fresh=partial(self._fresh_model, seed))
+
     def diagnose(self, seed: int, load: Callable[[Search], object]) -> Agreement:
         """Compare the ranking by the shared weights with that by training alone, as answers are retrained.
 
@@ -221,8 +227,13 @@ class OwnNetworkStudy:
                 search.weight_clip,
                 precision=self.settings.precision,
             ),
+            fresh=self._drawn_model,
             seed=seed,
         )
+
+    def _drawn_model(self) -> nn.Module:
+        """A model of the user's function, with a seed drawn from torch's global generator."""
+        return self._fresh_model(int(torch.randint(2**31, ())))
 
     def _judge(self, model: nn.Module, task: Task, seed: int) -> list[dict[str, Any]]:
         """The metric, if the task has one, and the loss; on the test data, if the task has some."""
