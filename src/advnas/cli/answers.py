@@ -75,7 +75,8 @@ def _settings(records: "StudyRecords", asked: Export | Retrain) -> "OwnNetworkSe
 def export_answer(asked: Export) -> None:
     """Build the answer with its weights, write it, and tell how far it is from the network."""
     from advnas.export import export
-    from advnas.studies.own_network import example_inputs, load_searched
+    from advnas.studies.inputs import example_inputs
+    from advnas.studies.own_network import load_searched
 
     found = _find(asked)
     study, run = found.study, found.run

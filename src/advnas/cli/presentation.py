@@ -61,7 +61,8 @@ def present_study(folder: Path, strategy: str, *, as_json: bool) -> None:
         terminal.print(f"  {decision}: {operation}")
     page = _write_report(folder, terminal)
     _print_more_seeds(terminal, folder, study)
-    terminal.print(f"\nGet it out:  advnas export {folder} --to pt2")
+    refused = best.evaluation.no_file
+    terminal.print(f"\nGet it out:  {refused or f'advnas export {folder} --to pt2'}")
     if as_json:
         print(json.dumps(_summary(folder, study, best, remarks, page), indent=1))
 

@@ -124,7 +124,8 @@ def product(study: StudyRecords, folder: Path) -> Product | None:
     run = study.runs[0] if plain else best_run(study, (*study.learning, *study.baselines)[0])
     operations = run.answer(run.latest)
     where = f"{folder}{' --entry MODULE:FUNCTION' if plain else ''}"
-    commands = (f"advnas export {where}", f"advnas retrain {where}")
+    export = () if run.evaluation and run.evaluation.no_file else (f"advnas export {where}",)
+    commands = (*export, f"advnas retrain {where}")
     return None if operations is None else Product(run, operations, commands)
 
 

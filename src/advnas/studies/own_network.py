@@ -15,7 +15,8 @@ from advnas.answers.agreement import Agreement, agreement, check_rankable
 from advnas.answers.batch_norm import batch_statistics, evaluating, reestimate_batch_norm
 from advnas.architecture import Architecture
 from advnas.arguments import check_count
-from advnas.costs import Cost
+from advnas.costs import Arguments, Cost
+from advnas.costs.observation import call
 from advnas.parallel.launch import current
 from advnas.randomness import seed_of, seeded
 from advnas.records.checkpoints import Checkpoints, load_state, save_state
@@ -27,6 +28,7 @@ from advnas.search.device import Device
 from advnas.search.precision import set_precision
 from advnas.strategies import Answer
 from advnas.studies.entry import make
+from advnas.studies.inputs import called_with, one_example, why_no_file
 from advnas.studies.limits import find_cost, spend
 from advnas.studies.study import Taken, answer_of
 from advnas.task import Task, mean_over
@@ -142,7 +144,7 @@ class OwnNetworkStudy:
         architecture, spent = spend(search, by, architecture, partial(self._example, seed))
         return {"by": by, **self.retrain(seed, architecture, folder), "spent": spent}
 
-    def _example(self, seed: int) -> tuple[Tensor, ...]:
+    def _example(self, seed: int) -> Arguments:
         """What the network is called with, a batch of 1."""
         return one_example(*self._make(strategies.baselines()[0], seed))
 
@@ -164,12 +166,15 @@ class OwnNetworkStudy:
             folder=folder,
         )
         save_state(folder / "retrained.pt", outcome.model.state_dict())
+        measures = self._judge(outcome.model.eval(), task, seed_of(seed, _JUDGING))
+        refused = why_no_file(outcome.model, replace(task, loss=self._placed(task.loss)))
         return {
             "architecture": dict(architecture),
-            "measures": self._judge(outcome.model.eval(), task, seed_of(seed, _JUDGING)),
+            "measures": measures,
             "validation_score": outcome.best.score,
             "parameters": sum(parameter.numel() for parameter in outcome.model.parameters()),
             "best_epoch": outcome.best.number,
+            **({"no_file": refused} if refused else {}),
         }
 
     def _fresh_model(self, seed: int) -> nn.Module:
@@ -198,10 +203,11 @@ class OwnNetworkStudy:
             with seeded(seed_of(seed, _JUDGING)):
                 reestimate_batch_norm(search.model, task.training, task.loss)
             network = search.derive(Architecture(architecture))
-            example = example_inputs(search.model, task)
+            example = called_with(search.model, task)
             with torch.no_grad(), evaluating(search.model), evaluating(network):
-                outputs = [tree_leaves(module(*example)) for module in (search.model, network)]
-        return network, task, max((one - other).abs().max().item() for one, other in zip(*outputs, strict=True))
+                outputs = [tree_leaves(call(module, example)) for module in (search.model, network)]
+        pairs = [pair for pair in zip(*outputs, strict=True) if isinstance(pair[0], Tensor)]
+        return network, task, max((one - other).abs().max().item() for one, other in pairs)
 
     def check_diagnosable(self, seed: int) -> None:
         """Raise now what would stop `diagnose` after the search."""
@@ -290,36 +296,3 @@ def load_searched(run: Path, search: Search) -> None:
 
     if not Checkpoints(run).resume(load):
         raise ValueError(f"{run} has no weights of the searched network. Give the folder of a search that is over.")
-
-
-def example_inputs(model: nn.Module, task: Task) -> tuple[Tensor, ...]:
-    """What the loss passes to the model: the arguments of its first call on a validation minibatch."""
-    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
-    hook = model.register_forward_pre_hook(lambda _, args, kwargs: calls.append((args, kwargs)), with_kwargs=True)
-    try:
-        with torch.no_grad(), seeded(0), evaluating(model):
-            task.loss(model, next(iter(task.validation)))
-    finally:
-        hook.remove()
-    if not calls:
-        raise ValueError("The loss does not call the model, so nobody knows its inputs. Use export() in Python.")
-    args, kwargs = calls[0]
-    if kwargs or not all(isinstance(argument, Tensor) for argument in args):
-        raise ValueError(
-            "The loss calls the model with more than tensors in order, which a file cannot take. Use export() of "
-            "advnas.export in Python, on a module that takes tensors."
-        )
-    return args
-
-
-def one_example(search: Search, task: Task) -> tuple[Tensor, ...]:
-    """The inputs of the network for one example, where it takes batches of one; else for a minibatch."""
-    with search.space.running(search.argmax({})):
-        inputs = example_inputs(search.model, task)
-        single = tuple(tensor[:1] for tensor in inputs)
-        try:
-            with torch.no_grad(), evaluating(search.model):
-                search.model(*single)
-        except (RuntimeError, ValueError, IndexError):
-            return inputs
-    return single
