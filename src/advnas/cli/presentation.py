@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from advnas.cli.console import console
+from advnas.cli.progress import duration
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,7 +37,7 @@ def show_plan(study: "Study", strategy: str, seeds: Sequence[int], at_once: int,
     for name, value in (plan.rows() | limit_rows(search)).items():
         table.add_row(name, value)
     table.add_row("turns of a search", str(study.length))
-    table.add_row("all searches", f"about {total / 60:.0f} min without retraining, with {at_once} at a time")
+    table.add_row("all searches", f"about {duration(total)} without retraining, with {at_once} at a time")
     if as_json:
         peaks = {name: getattr(plan, name) for name in ("sparse_peak", "stored_peak", "dense_peak")}
         print(json.dumps(asdict(plan) | peaks | {"search_seconds": total} | limits_told(search), indent=1))
