@@ -273,7 +273,14 @@ class OwnNetworkStudy:
         return "; ".join([f"the {learning}{'' if learning == 'argmax' else ' one'}", *others])
 
     def _make(self, strategy: str, seed: int) -> tuple[Search, Task]:
-        return make(self.settings.entry, strategy, seed, self.settings.options)
+        search, task = make(self.settings.entry, strategy, seed, self.settings.options)
+        if search.weight_steps or search.architecture_steps:
+            raise ValueError(
+                f"{self.settings.entry} returns a Search that has taken {search.weight_steps} weight steps and "
+                f"{search.architecture_steps} of theta already. Return it as advnas.Search(...) makes it: `advnas "
+                "search` runs it."
+            )
+        return search, task
 
 
 def _metric_of_argmax(metric: Callable[[nn.Module, Any], float], search: Search, batch: Any) -> float:
