@@ -251,6 +251,7 @@ def test_a_module_with_open_decisions_is_refused(tmp_path):
     [
         ({"to": "tflite"}, ValueError, "'plain', 'pt2' or 'onnx', got 'tflite'"),
         ({"example": torch.ones(1, 3)}, TypeError, r"tuple of tensors, got Tensor. Write for example \(x,\)"),
+        ({"example": ({"x": torch.ones(1, 3)},)}, TypeError, r"tuple of tensors, got a tuple of dict\. Write"),
         ({"batch_dims": (0, 0)}, ValueError, r"one entry for each of 1 inputs, got \(0, 0\)"),
         ({"batch_dims": (2,)}, ValueError, r"says 2 of an input with shape \[1, 3\]"),
     ],

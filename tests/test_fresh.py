@@ -120,3 +120,12 @@ def test_a_seed_that_does_what_the_constructor_did_does_not_warn(seed):
             weight.mul_(3)
     for operation in ("a", "b"):
         space.derive({"x": operation}, fresh=seed)
+
+
+@pytest.mark.parametrize(
+    ("fresh", "told"),
+    [(nn.Linear(1, 1), "fresh is a Linear that is made already"), (True, "got True"), ("new", "got 'new'")],
+)
+def test_something_else_than_a_seed_or_a_function_is_refused(fresh, told):
+    with pytest.raises(TypeError, match=rf"{told}\. Write derive\(fresh=make_model\)"):
+        trained().derive({"block": "wide"}, fresh=fresh)

@@ -105,9 +105,9 @@ def _check(module: nn.Module, example: Inputs, to: str) -> None:
                 "Export one of them: export(search.derive(architecture), ...)."
             )
     if not isinstance(example, tuple) or not all(isinstance(tensor, Tensor) for tensor in example) or not example:
-        raise TypeError(
-            f"example must be a tuple of tensors, got {type(example).__name__}. Write for example (x,)."
-        )
+        kinds = ", ".join(type(part).__name__ for part in example) if isinstance(example, tuple) else ""
+        got = f"a tuple of {kinds or 'nothing'}" if isinstance(example, tuple) else type(example).__name__
+        raise TypeError(f"example must be a tuple of tensors, got {got}. Write for example (x,).")
 
 
 def _batch_dims(example: Inputs, given: Sequence[int | None] | None) -> tuple[int | None, ...]:

@@ -3,6 +3,7 @@
 import math
 import warnings
 from collections.abc import Mapping
+from numbers import Integral
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,16 @@ _SHOWN = 4
 
 class InitializationWarning(UserWarning):
     """Fresh weights from a seed are not distributed as the model's own constructor makes them."""
+
+
+def check_fresh(fresh: object) -> None:
+    """Raise TypeError unless fresh weights are asked for by a seed or by a function; None asks for none."""
+    what = "derive(fresh=make_model), with the function or the class that makes your model, or a seed, fresh=0."
+    if isinstance(fresh, nn.Module):
+        raise TypeError(f"fresh is a {type(fresh).__name__} that is made already. Write {what}")
+    whole = isinstance(fresh, Integral) and not isinstance(fresh, bool)
+    if fresh is not None and not whole and not callable(fresh):
+        raise TypeError(f"fresh must be a seed or a function that makes the model, got {fresh!r}. Write {what}")
 
 
 def moments(weight: Tensor) -> Moments | None:

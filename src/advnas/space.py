@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from advnas.architecture import Architecture, Draw
 from advnas.choice import Choice, Zero, choices_by_name
-from advnas.fresh import moments, reset
+from advnas.fresh import check_fresh, moments, reset
 from advnas.gates import ActiveCandidate, Lend, Node, Rival, Route, Trace, at_hand
 from advnas.notebook import table
 from advnas.ownership import Ownership, find_owners
@@ -302,9 +302,10 @@ class SearchSpace:
 
         Raises:
             ValueError: the function makes another space.
-            TypeError: a layer does not know `reset_parameters`.
+            TypeError: a layer does not know `reset_parameters`, or `fresh` is something else.
         """
         self._check(architecture)
+        check_fresh(fresh)
         if callable(fresh):
             return self._made_by(fresh).derive(architecture)
         operation = {choice: architecture[d.name] for d in self.decisions for choice in d.choices}

@@ -39,6 +39,13 @@ def make_noted_search(strategy, seed):
     return make_search(strategy, seed)
 
 
+def make_search_that_has_run(strategy, seed):
+    search, task = make_search(strategy, seed)
+    for batch in task.training:
+        search.weight_step(lambda model, batch=batch: loss(model, batch))
+    return search, task
+
+
 def make_something_else(strategy, seed):
     return make_search(strategy, seed)[0]
 

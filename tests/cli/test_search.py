@@ -315,6 +315,12 @@ def test_a_stopped_search_ends_as_if_it_had_not_been(tmp_path):
             "--answer must be one of argmax, process_best, ranked, refined, got 'refine' (did",
         ),
         (["--task", "penn_treebank", "--answer", "refined"], "knows no --answer"),
+        (
+            ["--strategy", "darts", "--answer", "process_best"],
+            "darts mixes operations and draws no architecture, so that no process_best is known. Write --answer "
+            "argmax or ranked or refined",
+        ),
+        (["my_searches:make_search_that_has_run"], "returns a Search that has taken 4 weight steps and 0 of theta"),
         (["my_searches:make_search", "--task", "digits"], "brings its own task"),
         (["my_searches"], "module:function"),
         (["my_searchs:make_search"], "no module 'my_searchs'"),

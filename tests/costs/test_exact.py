@@ -5,7 +5,7 @@ import torch
 from networks import Tied, apart, nested, uniform
 from torch.utils.flop_counter import FlopCounterMode
 
-from advnas import SearchSpace, costs, spaces
+from advnas import Choice, SearchSpace, costs, spaces
 
 IMAGES = torch.zeros(1, 3, 8, 8)
 SPACES = {
@@ -38,3 +38,17 @@ def test_parameters_and_multiply_adds_are_those_of_the_derived_module(made, seed
         assert weights.of(architecture) == sum(weight.numel() for weight in module.parameters())
         assert products.of(architecture) == counter.get_total_flops() / 2
     assert [module.training for module in space.model.modules()] == modes
+
+
+def test_a_network_that_is_called_by_name_costs_what_it_costs_otherwise():
+    class Named(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = Choice({"skip": torch.nn.Identity(), "linear": torch.nn.Linear(4, 4)}, name="layer")
+
+        def forward(self, x, scale=1.0):
+            return scale * self.layer(x)
+
+    space, x = SearchSpace(Named()), torch.zeros(1, 4)
+    for cost in (costs.multiply_adds, costs.memory):
+        assert cost(space, costs.Arguments((), {"x": x, "scale": 2.0})) == cost(space, (x, 2.0))

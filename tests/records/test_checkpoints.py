@@ -248,6 +248,18 @@ def test_a_state_of_another_run_is_refused_although_there_is_an_older_one(saved)
     assert files(saved) == before
 
 
+def test_a_state_that_does_not_fit_is_told_with_the_damaged_ones_after_it(saved):
+    def refuse(state):
+        raise ValueError("other settings: steps is 3 now and was 2")
+
+    newest = sorted(saved.glob("*.pt"))[-1]
+    newest.write_bytes(b"")
+    with pytest.raises(ValueError, match="steps is 3 now and was 2") as caught:
+        Checkpoints(saved).resume(refuse)
+    assert f"Newer checkpoints were skipped: {newest} is damaged: it has 0 bytes" in str(caught.value)
+    assert "resume it with its old number of epochs first" in str(caught.value)
+
+
 def test_a_state_whose_further_files_are_damaged_falls_back(saved):
     loaded = []
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from advnas import Choice, Search, Task
+from advnas.costs import Cost
 from advnas.reports.directions import all_directions, direction_tables, directions, directions_csv
 from advnas.reports.study import read_study
 from advnas.reports.verdict import conduct
@@ -93,6 +94,25 @@ def test_a_rival_that_is_ahead_is_told(folder):
     run = journal(folder, lines)
     assert lead(run, "b").against
     assert any("so the rival is ahead" in remark.text for remark in remarks(folder))
+
+
+@pytest.mark.parametrize(("most", "outside"), [(10, True), (20, False)])
+def test_a_rival_that_is_ahead_but_over_the_limit_is_told_so(most, outside, folder):
+    place = frozenset([("0->1", "b")])
+    costs = [Cost("parameters", "", 0.0, {place: 20.0}).to_json()]
+    (folder / "costs.json").write_text(json.dumps({"costs": costs}))
+    path = folder / "runs/contrast-0/result.json"
+    result = json.loads(path.read_text())
+    evaluation = {"by": "argmax", "architecture": {"0->1": "a"}, "validation_score": 1.0, "parameters": 1}
+    evaluation |= {"best_epoch": 1, "measures": [{"name": "test loss", "value": 1.0, "more_is_better": False}]}
+    evaluation |= {"spent": [{"name": "parameters", "unit": "", "limit": most, "amount": 0, "front": []}]}
+    path.write_text(json.dumps(result | {"evaluation": evaluation}))
+    found = lead(journal(folder, contrasted("a", "b", [1.0, 2.0] * 9)), "b")
+    assert (found.against, found.outside) == (True, outside)
+    told = [remark.text for remark in remarks(folder) if "so the rival is ahead" in remark.text]
+    assert ["but not within the limit" in text for text in told] == [outside]
+    (table,) = direction_tables(read_study(folder), all_directions(read_study(folder)))
+    assert table.rows[0][0][-1] == ("rival ahead, over the limit" if outside else "rival ahead")
 
 
 def test_too_few_comparisons_tell_nothing(folder):

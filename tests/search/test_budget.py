@@ -180,3 +180,13 @@ def test_a_multiplier_rises_outside_the_limit_and_falls_to_0_inside():
         steps[most] = budget.ascend(torch.ones(1), distribution).item()
     assert steps[200] > 0.01
     assert steps[10_000] == 0
+
+
+@pytest.mark.parametrize("given", ["parameters=100", ("parameters", 100)])
+def test_limits_that_are_no_mapping_are_told_how_to_be_written(given):
+    with pytest.raises(TypeError, match=r"limit must map .* got .*parameters.*\{'parameters': 100_000\}"):
+        search(limit=given)
+    with pytest.raises(TypeError, match=r"penalty must map .*\{'parameters': 1e-6\}"):
+        search(penalty=given)
+    with pytest.raises(TypeError, match="limit must map"):
+        search().argmax(given)

@@ -133,3 +133,9 @@ def test_a_misspelt_strategy_is_refused_for_a_task_too():
 
 def test_no_strategy_inherits_another():
     assert all(strategies.strategy_type(name).__bases__ == (strategies.Strategy,) for name in strategies.names())
+
+
+def test_strategies_that_mix_operations_have_no_process_best():
+    without = [name for name in strategies.names() if "process_best" not in strategies.answers_of(name)]
+    assert without == ["darts", "snas"]
+    assert strategies.answers_of("darts") == ("argmax", "ranked", "refined")

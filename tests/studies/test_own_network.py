@@ -1,6 +1,7 @@
 """A user's function becomes a study; tests/cli/test_search.py runs whole ones."""
 
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from advnas.costs import table
 from advnas.retrain import retrain
 from advnas.search import Length, SearchRun
 from advnas.studies.entry import load
-from advnas.studies.own_network import OwnNetworkSettings, OwnNetworkStudy, example_inputs, load_searched
+from advnas.studies.own_network import OwnNetworkSettings, OwnNetworkStudy, load_searched
 from advnas.studies.run import read_results, run_search
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -100,18 +101,6 @@ def test_low_precision_computes_in_it_and_keeps_the_weights_whole():
     list(SearchRun(search, data, study.length).turn())
     assert seen == [torch.bfloat16]
     assert {parameter.dtype for parameter in search.model.parameters()} == {torch.float32}
-
-
-def test_the_example_is_what_the_loss_passes_to_the_model():
-    search, task = make_search("random", 0)
-    with search.space.running({"c": "skip"}):
-        (example,) = example_inputs(search.model, task)
-    assert torch.equal(example, BATCHES[0][0])
-    with pytest.raises(ValueError, match="does not call the model"):
-        example_inputs(search.model, Task(BATCHES, BATCHES, lambda model, batch: torch.zeros(())))
-    keyword = Task(BATCHES, BATCHES, lambda model, batch: model(input=batch[0]).mean())
-    with search.space.running({"c": "skip"}), pytest.raises(ValueError, match="more than tensors in order"):
-        example_inputs(search.model, keyword)
 
 
 def test_options_are_those_of_the_function():
@@ -206,3 +195,43 @@ def test_an_answer_is_retrained_in_the_precision_of_its_search(monkeypatch, tmp_
 def test_float16_has_a_loss_scale_in_a_study_too():
     search, _ = OwnNetworkStudy(settings(precision="fp16")).begin("advantage", 0)
     assert search.parent.precision.scale == search.weights.precision.scale == 2.0**16
+
+
+class Named(nn.Module):
+    """Called by name, as transformers are."""
+
+    def __init__(self):
+        super().__init__()
+        rivals = {"skip": nn.Identity(), "square": nn.Sequential(nn.Linear(3, 3), nn.SiLU())}
+        self.body = nn.Sequential(nn.Linear(4, 3), Choice(rivals, name="c"), nn.Linear(3, 1))
+
+    def forward(self, features=None, scale=1.0):
+        return {"prediction": scale * self.body(features), "states": None}
+
+
+def named_loss(model, batch):
+    return ((model(features=batch[0], scale=2.0)["prediction"] - batch[1]) ** 2).mean()
+
+
+def make_named(strategy, seed):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Search(Named(), strategy, seed=seed), Task(BATCHES, BATCHES[:2], named_loss)
+
+
+def test_a_model_that_is_called_by_name_can_be_limited_and_evaluated(tmp_path):
+    asked = settings(warmup=0, limits={"multiply_adds": 18.0, "latency": 1000.0, "memory": 1e6})
+    study = OwnNetworkStudy(replace(asked, entry=f"{Path(__file__).stem}:make_named"))
+    study = replace(study, costs=study.measured("advantage", 0, list(asked.limits)))
+    assert study.costs[0].of({"c": "skip"}) == 4 * 3 + 3
+    run_search(study, "advantage", 0, tmp_path)
+    evaluation = read_results(tmp_path)[0]["evaluation"]
+    assert evaluation["architecture"] == {"c": "skip"}
+    assert "(features: Tensor, scale: float), which a file cannot take" in evaluation["no_file"]
+    load = partial(load_searched, tmp_path / "runs/advantage-0")
+    assert study.inherited(0, {"c": "square"}, load)[2] == 0
+
+
+def test_a_model_that_a_file_can_take_has_no_word_against_it(tmp_path):
+    run_search(OwnNetworkStudy(settings(warmup=0)), "advantage", 0, tmp_path)
+    assert "no_file" not in read_results(tmp_path)[0]["evaluation"]

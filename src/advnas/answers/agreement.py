@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 
+from advnas.answers.alone import Fresh, train_alone
 from advnas.answers.ranking import draw_different
 from advnas.answers.shared_loss import SharedLoss
 from advnas.architecture import Architecture
 from advnas.arguments import check_count
 from advnas.distribution import Distribution
 from advnas.randomness import generator, seed_of
-from advnas.retrain import Recipe, retrain
+from advnas.retrain import Recipe
 from advnas.search import Search
 from advnas.task import Task
 
@@ -102,6 +103,7 @@ def agreement(
     epochs: int,
     architectures: int = 8,
     recipe: Recipe = Recipe(),
+    fresh: Fresh | None = None,
     seed: int = 0,
 ) -> Agreement:
     """Train a few architectures alone, and compare their ranking with that of the shared weights.
@@ -115,26 +117,21 @@ def agreement(
         epochs: of each training alone; short ones are enough, if they are long enough for differences to show.
         architectures: how many, at least 5. They are drawn uniformly, whatever theta has learnt.
         recipe: how each is trained.
+        fresh: the function that makes the model, where layers cannot be initialised by `reset_parameters`.
         seed: of the draws, and of the weights and data of the trainings.
     """
     check_count("architectures", architectures, least=LEAST)
     check_count("epochs", epochs)
+    check_rankable(search)
     uniform = Distribution(torch.where(search.distribution.logits.isfinite(), 0.0, -torch.inf))
     chosen = draw_different(uniform, architectures, generator(seed, _DRAWS))
     drawn = [search.space.architecture(one) for one in chosen]
-    if len(drawn) < LEAST:
-        raise ValueError(
-            f"This space has {len(drawn)} architectures, and a ranking needs at least {LEAST}. Train them all "
-            "alone and compare them."
-        )
     judged = SharedLoss(search, task.validation, task.loss, seed=seed)
     losses = [judged.judge(one).losses for one in drawn]
 
     def alone(architecture: Architecture, repeat: int) -> float:
         own = seed_of(seed, _ALONE, repeat)
-        return retrain(
-            search.derive(architecture, fresh=own), task, epochs=epochs, recipe=recipe, seed=own
-        ).best.score
+        return train_alone(search, architecture, task, epochs=epochs, recipe=recipe, fresh=fresh, seed=own)
 
     trained = tuple(alone(one, 0) for one in drawn)
     shared = tuple(map(statistics.fmean, losses))
@@ -152,6 +149,16 @@ def agreement(
         epochs=epochs,
         passes=judged.passes,
     )
+
+
+def check_rankable(search: Search) -> None:
+    """Raise ValueError if a space has too few architectures for a ranking."""
+    count = math.prod(search.space.sizes)
+    if count < LEAST:
+        raise ValueError(
+            f"This space has {count} architectures, and a ranking needs at least {LEAST}. Leave out the diagnosis, "
+            "train them all alone and compare them."
+        )
 
 
 def kendall(one: Sequence[float], other: Sequence[float]) -> float:

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from advnas.answers.alone import Fresh, train_alone
 from advnas.answers.ranking import Scored, propose
 from advnas.answers.refinement import refine_by
 from advnas.answers.shared_loss import SharedLoss
 from advnas.architecture import Architecture
 from advnas.arguments import check_count
 from advnas.randomness import generator, seed_of
-from advnas.retrain import Recipe, retrain
+from advnas.retrain import Recipe
 from advnas.search import Search
 from advnas.task import Task
 
@@ -88,6 +89,7 @@ def halve(
     *,
     epochs: int,
     recipe: Recipe = Recipe(),
+    fresh: Fresh | None = None,
     seed: int = 0,
 ) -> Contest:
     """Train architectures alone, keep the better half, train these anew for twice as long, until one is left.
@@ -102,6 +104,7 @@ def halve(
         task: trains them, and its validation data decide.
         epochs: of each training in the first round.
         recipe: how each is trained.
+        fresh: the function that makes the model, where layers cannot be initialised by `reset_parameters`.
         seed: of weights and data, the same for all of a round.
 
     Raises:
@@ -114,8 +117,8 @@ def halve(
     left = list(dict.fromkeys(architectures))
     while len(left) > 1 or not rounds:
         length, own = epochs * 2 ** len(rounds), seed_of(seed, len(rounds))
-        train = partial(retrain, task=task, epochs=length, recipe=recipe, seed=own)
-        scores = tuple(train(search.derive(one, fresh=own)).best.score for one in left)
+        train = partial(train_alone, search, epochs=length, recipe=recipe, fresh=fresh, seed=own)
+        scores = tuple(train(one, task) for one in left)
         _check_scores(scores)
         rounds.append(Round(tuple(left), length, scores))
         left = rounds[-1].better_half

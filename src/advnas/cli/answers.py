@@ -1,6 +1,7 @@
 """`advnas export` and `advnas retrain`: what a search has found, as a file or trained once more."""
 
 import json
+import re
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -75,15 +76,19 @@ def _settings(records: "StudyRecords", asked: Export | Retrain) -> "OwnNetworkSe
 def export_answer(asked: Export) -> None:
     """Build the answer with its weights, write it, and tell how far it is from the network."""
     from advnas.export import export
-    from advnas.studies.own_network import example_inputs, load_searched
+    from advnas.studies.inputs import example_inputs
+    from advnas.studies.own_network import load_searched
 
     found = _find(asked)
     study, run = found.study, found.run
     if asked.weights == "retrained":
-        network, task, parity = study.retrained(run.seed, found.architecture, _retrained_weights(asked.folder, run))
+        trained = _newest_retraining(asked.folder, found)
+        network, task, parity = study.retrained(trained.seed, found.architecture, trained.weights)
+        print(f"The weights are those of {trained}: {trained.weights}")
     else:
         load = partial(load_searched, run.folder)
         network, task, parity = study.inherited(run.seed, found.architecture, load)
+        print(f"The weights are those that the answer has in the searched network of {run.name}.")
     target = asked.folder / "export" / f"{run.name}-{asked.weights}"
     written = export(network, example_inputs(network, task), target, asked.to, architecture=found.architecture)
     print(f"wrote {written.path}")
@@ -93,16 +98,32 @@ def export_answer(asked: Export) -> None:
         print(f"The module's differ from those of the searched network by at most {parity:.2g}.")
 
 
-def _retrained_weights(folder: Path, run: "RunRecords") -> Path:
-    """Those of the study's own retraining, or else of the last `advnas retrain`."""
-    own = run.folder / "evaluation" / "retrained.pt"
-    others = sorted(folder.glob(f"retrained/{run.name}-*/retrained.pt"), key=lambda path: path.stat().st_mtime)
-    if not own.exists() and not others:
+@dataclass(frozen=True)
+class _Retraining:
+    """One that is complete. weights: its file."""
+
+    weights: Path
+    epochs: int
+    seed: int
+
+    def __str__(self) -> str:
+        return f"the retraining for {self.epochs} epoch{'s' * (self.epochs != 1)} with seed {self.seed}"
+
+
+def _newest_retraining(folder: Path, found: _Found) -> _Retraining:
+    """The latest of the search's own retraining and those by `advnas retrain`."""
+    run, settings = found.run, found.study.settings
+    known = [_Retraining(run.folder / "evaluation" / "retrained.pt", settings.retrain_epochs, run.seed)]
+    for weights in folder.glob("retrained/*/retrained.pt"):
+        if named := re.fullmatch(rf"{re.escape(run.name)}-(\d+)-(\d+)", weights.parent.name):
+            known.append(_Retraining(weights, *map(int, named.groups())))
+    complete = [one for one in known if one.weights.exists()]
+    if not complete:
         raise ValueError(
             f"The answer in {folder} was not retrained. Write `advnas retrain {quote(str(folder))} --epochs N` "
             "first, or add --weights inherited."
         )
-    return own if own.exists() else others[-1]
+    return max(complete, key=lambda one: one.weights.stat().st_mtime_ns)
 
 
 def retrain_answer(asked: Retrain) -> None:

@@ -1,7 +1,7 @@
 """The study that `advnas search` was asked for."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from advnas.arguments import did_you_mean
 from advnas.cli.commands import Search
@@ -67,19 +67,25 @@ def _own_network(
         processes=asked.processes or 1,
         draws=asked.draws or "shared",  # type: ignore[arg-type]
         limits=read_limits(asked.limit),
-        answer=_checked_answer(asked.answer),
+        answer=_checked_answer(asked.answer, asked.strategy or STRATEGY),
     )
     return OwnNetworkStudy(settings)
 
 
-def _checked_answer(answer: str | None) -> "Answer | None":
-    from advnas.strategies import Answer
+def _checked_answer(answer: str | None, strategy: str) -> "Answer | None":
+    from advnas.strategies import Answer, answers_of
 
     known = get_args(Answer)
     if answer is not None and answer not in known:
         meant = did_you_mean(answer, known)
         raise ValueError(f"--answer must be one of {', '.join(known)}, got {answer!r}{meant}.")
-    return cast("Answer | None", answer)
+    possible = answers_of(strategy)
+    if answer is not None and answer not in possible:
+        raise ValueError(
+            f"{strategy} mixes operations and draws no architecture, so that no {answer} is known. Write --answer "
+            f"{' or '.join(possible)}, or leave it out."
+        )
+    return answer
 
 
 def _with_own_study(asked: Search, options: Mapping[str, Any]) -> "Study":

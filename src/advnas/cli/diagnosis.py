@@ -10,12 +10,13 @@ if TYPE_CHECKING:
 FILE = "agreement.json"
 
 
-def check_diagnosable(study: "Study") -> None:
+def check_diagnosable(study: "Study", seed: int) -> None:
     """Raise now what would otherwise be said after the search."""
     from advnas.studies.own_network import OwnNetworkStudy
 
     if not isinstance(study, OwnNetworkStudy):
         raise ValueError(f"The task {study.name} cannot be diagnosed. Leave out --diagnose.")
+    study.check_diagnosable(seed)
 
 
 def diagnose(study: "Study", seed: int, folder: Path) -> None:

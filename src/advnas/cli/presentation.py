@@ -9,6 +9,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from advnas.cli.console import console
+from advnas.cli.progress import duration
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,7 +38,7 @@ def show_plan(study: "Study", strategy: str, seeds: Sequence[int], at_once: int,
     for name, value in (plan.rows() | limit_rows(search)).items():
         table.add_row(name, value)
     table.add_row("turns of a search", str(study.length))
-    table.add_row("all searches", f"about {total / 60:.0f} min without retraining, with {at_once} at a time")
+    table.add_row("all searches", f"about {duration(total)} without retraining, with {at_once} at a time")
     if as_json:
         peaks = {name: getattr(plan, name) for name in ("sparse_peak", "stored_peak", "dense_peak")}
         print(json.dumps(asdict(plan) | peaks | {"search_seconds": total} | limits_told(search), indent=1))
@@ -62,7 +63,8 @@ def present_study(folder: Path, strategy: str, *, as_json: bool) -> None:
         terminal.print(f"  {decision}: {operation}")
     page = _write_report(folder, terminal)
     _print_more_seeds(terminal, folder, study)
-    terminal.print(f"\nGet it out:  advnas export {quote(str(folder))} --to pt2")
+    refused = best.evaluation.no_file
+    terminal.print(f"\nGet it out:  {refused or f'advnas export {quote(str(folder))} --to pt2'}")
     if as_json:
         print(json.dumps(_summary(folder, study, best, remarks, page), indent=1))
 

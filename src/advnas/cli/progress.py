@@ -38,7 +38,7 @@ def study_progress(study: "Study", jobs: "Sequence[Job]", folder: Path) -> "Iter
         nonlocal done
         done += 1  # rather than a look at all of them, which may be ten thousand
         left = (time.monotonic() - started) * (len(jobs) - done) / max(1, done - done_before)
-        print(f"{job.name}: done; {done} of {len(jobs)}, about {left / 60:.0f} min left", file=sys.stderr)
+        print(f"{job.name}: done; {done} of {len(jobs)}, about {duration(left)} left", file=sys.stderr)
 
     yield announce
 
@@ -82,7 +82,7 @@ def study_view(
     states = [(job, job.status(study, folder)) for job in jobs]
     done, share = sum(state.phase == "done" for _, state in states), sum(state.share for _, state in states)
     left = seconds * (len(jobs) - share) / (share - begun) if share > begun else None
-    time_left = "" if left is None else f", about {_minutes(left)} left"
+    time_left = "" if left is None else f", about {duration(left)} left"
     table = Table("run", "phase", "loss", "metric", "entropy", box=None, pad_edge=False)
     under_way = [(job, state) for job, state in states if state.phase not in ("waiting", "done")]
     for job, state in under_way:
@@ -90,7 +90,7 @@ def study_view(
         numbers = (_number(record.get(key)) for key in ("loss", "metric", "entropy"))
         table.add_row(Text(job.name), _phase(state), *numbers)
     shown = next((state.record for _, state in under_way if state.phase == "search" and state.record), None)
-    parts: list[RenderableType] = [f"{done} of {len(jobs)} runs done, {_minutes(seconds)} so far{time_left}"]
+    parts: list[RenderableType] = [f"{done} of {len(jobs)} runs done, {duration(seconds)} so far{time_left}"]
     bar = Table.grid()
     bar.add_row(ProgressBar(total=len(jobs), completed=share, width=60))
     return Group(*parts, bar, table, *([] if shown is None else [Text(likely(shown["probabilities"]))]))
@@ -106,7 +106,8 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3g}"
 
 
-def _minutes(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """A time in words: seconds while they are few, minutes after that."""
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 

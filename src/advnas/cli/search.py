@@ -43,7 +43,7 @@ def run_search(asked: Search) -> None:
     at_once = check_count("--jobs", 2 if asked.jobs is None else asked.jobs)
     study = with_costs(study_of(asked, options), asked.strategy, first, folder)
     if asked.diagnose:
-        check_diagnosable(study)
+        check_diagnosable(study, first)
     study.check(asked.strategy, first)  # what would stop every run shall stop before the first
     if asked.plan:
         show_plan(study, asked.strategy, range(first, first + count), at_once, as_json=asked.json)
@@ -54,9 +54,11 @@ def run_search(asked: Search) -> None:
         if not launched():
             _claim(folder, study, asked, options)
         if _carry_out(asked, study, jobs, folder, at_once):
-            if asked.diagnose:
-                diagnose(study, first, folder)
-            present_study(folder, asked.strategy, as_json=asked.json)
+            try:
+                if asked.diagnose:
+                    diagnose(study, first, folder)
+            finally:  # the runs are done, whatever becomes of the diagnosis
+                present_study(folder, asked.strategy, as_json=asked.json)
 
 
 def _claim(folder: Path, study: "Study", asked: Search, options: Mapping[str, Any]) -> None:

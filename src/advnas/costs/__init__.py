@@ -7,11 +7,13 @@ from advnas.costs.knapsack import Infeasible, Limit, cheapest, dearest, most_val
 from advnas.costs.latency import latency, whole_latency
 from advnas.costs.memory import memory
 from advnas.costs.multiply_adds import multiply_adds
+from advnas.costs.observation import Arguments
 from advnas.costs.parameters import parameters
 from advnas.costs.structure import operations_of
 from advnas.costs.table import table
 
 __all__ = [
+    "Arguments",
     "Condition",
     "Cost",
     "Expected",

@@ -27,7 +27,7 @@ def memory(space: SearchSpace, example: Example) -> Cost:
 
     Args:
         space: a few architectures run once on the example, so that every operation is seen.
-        example: what the network is called with, a tensor or a tuple of all arguments.
+        example: what the network is called with, a tensor, a tuple of all arguments, or `Arguments`.
 
     Raises:
         ValueError: operations of different decisions share weights; see `parameters`.

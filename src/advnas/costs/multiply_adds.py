@@ -16,8 +16,8 @@ def multiply_adds(space: SearchSpace, example: Example) -> Cost:
 
     Args:
         space: a few architectures run once on the example, so that every operation is seen.
-        example: what the network is called with, a tensor or a tuple of all arguments. The counts are of this whole
-            batch: take a batch of 1 for the usual number.
+        example: what the network is called with, a tensor, a tuple of all arguments, or `Arguments`. The counts are
+            of this whole batch: take a batch of 1 for the usual number.
 
     Raises:
         ValueError: what an operation costs depends on the other operations.

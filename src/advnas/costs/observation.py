@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,8 +15,16 @@ from advnas.costs.structure import names_of
 from advnas.modes import evaluating
 from advnas.space import SearchSpace
 
-Example = Tensor | tuple[Any, ...]
-"""What the network is called with: one tensor, or a tuple of all arguments."""
+
+class Arguments(NamedTuple):
+    """What the network is called with, where some arguments go by name: model(*args, **kwargs)."""
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+
+Example = Tensor | tuple[Any, ...] | Arguments
+"""What the network is called with: one tensor, a tuple of all arguments, or `Arguments`."""
 
 
 @dataclass
@@ -82,5 +90,7 @@ def computing(model: nn.Module) -> Iterator[None]:
 
 def call(model: nn.Module, example: Example) -> Any:
     """Call a model on the example; operations that work in place get a copy of it."""
-    args = example if isinstance(example, tuple) else (example,)
-    return model(*pytree.tree_map_only(Tensor, Tensor.clone, args))
+    example = pytree.tree_map_only(Tensor, Tensor.clone, example)
+    if isinstance(example, Arguments):
+        return model(*example.args, **example.kwargs)
+    return model(*example) if isinstance(example, tuple) else model(example)

@@ -5,7 +5,7 @@ import io
 import json
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -165,6 +165,10 @@ class Checkpoints:
             except DamagedCheckpoint as error:
                 damaged.append(error)
                 continue
+            except ValueError as error:
+                if damaged:
+                    raise _with_damage(error, damaged) from error
+                raise
             for problem in damaged:
                 warnings.warn(f"{problem} Resuming from an earlier checkpoint.", stacklevel=4)
             return True
@@ -192,6 +196,14 @@ class Checkpoints:
         complete = [path for path in self._states() if path <= newest and path.with_suffix(".json").exists()]
         for path in set(self._states()) - set(complete[-_KEPT:]):
             _delete(path)
+
+
+def _with_damage(error: ValueError, damaged: Sequence[DamagedCheckpoint]) -> ValueError:
+    """Say which newer states were skipped: an earlier one may not fit what would have fitted them."""
+    return ValueError(
+        f"{error} Newer checkpoints were skipped: {' '.join(map(str, damaged))} If this run was over and is to be "
+        "longer now, resume it with its old number of epochs first: that takes the lost steps again."
+    )
 
 
 def _write(file: BinaryIO, state: Mapping[str, Any]) -> None:

@@ -94,7 +94,8 @@ class Evaluation:
     """What the answer of a search is worth after it was retrained from scratch.
 
     by: which answer that was. measures: answers are compared by the first; the others are told. validation_score:
-    what the epoch was chosen by, the lower the better. spent: of every limit that the search had.
+    what the epoch was chosen by, the lower the better. spent: of every limit that the search had. no_file: why
+    `advnas export` cannot write the answer; empty where it can.
     """
 
     by: TakenBy
@@ -104,6 +105,7 @@ class Evaluation:
     parameters: int
     best_epoch: int
     spent: tuple[Spent, ...] = ()
+    no_file: str = ""
 
 
 @dataclass(frozen=True)

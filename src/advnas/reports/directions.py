@@ -19,6 +19,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from advnas import strategies
+from advnas.costs import Cost, Limit
+from advnas.records.files import parse_json
 from advnas.records.journal import read_journal
 from advnas.reports.study import RunRecords, StudyRecords
 
@@ -37,12 +39,14 @@ class Lead(NamedTuple):
     """How much more reward the preferred operation brings than a rival, on the mean of some comparisons.
 
     error: the standard error of that mean; infinite where there are too few comparisons to tell.
+    outside: whether the answer with the rival in its place would exceed a limit of the search.
     """
 
     rival: str
     mean: float
     error: float
     comparisons: int
+    outside: bool = False
 
     @property
     def known(self) -> bool:
@@ -108,6 +112,30 @@ def all_directions(study: StudyRecords) -> dict[str, Directions]:
 
 def directions(run: RunRecords) -> Directions:
     """Compare the operation that theta prefers with each rival, from the journal of the run."""
+    source, found = _compared(run)
+    limits = _limits_of(run)
+
+    def judged(one: Direction) -> Direction:
+        swapped = ({**run.latest.argmax, one.decision: lead.rival} for lead in one.leads)
+        outside = [not all(limit.allows(other) for limit in limits) for other in swapped]
+        return one._replace(
+            leads=tuple(lead._replace(outside=out) for lead, out in zip(one.leads, outside, strict=True))
+        )
+
+    return Directions(source, tuple(map(judged, found)) if limits else found)
+
+
+def _limits_of(run: RunRecords) -> list[Limit]:
+    """The limits of an `advnas search`, whose folder holds what operations cost; elsewhere none are known."""
+    path = run.folder.parent.parent / "costs.json"
+    if run.evaluation is None or not run.evaluation.spent or not path.exists():
+        return []
+    known = map(Cost.from_json, parse_json(path.read_bytes(), str(path)).get("costs", []))
+    costs = {cost.name: cost for cost in known}
+    return [Limit(costs[one.name], one.limit) for one in run.evaluation.spent if one.name in costs]
+
+
+def _compared(run: RunRecords) -> Directions:
     path = run.folder / "metrics.jsonl"
     lines = [line for line in read_journal(path) if line.get("phase") == "architecture"] if path.exists() else []
     if not lines:
@@ -154,7 +182,8 @@ def _row(direction: Direction) -> tuple[str, ...]:
     if lead is None:
         return (direction.decision, direction.operation, "-", "-", "0", "not compared")
     told = f"{lead.mean:+.2g} ± {lead.error:.1g}" if lead.compared else "-"
-    word = "known" if direction.known else "rival ahead" if lead.against else "open"
+    ahead = "rival ahead, over the limit" if lead.outside else "rival ahead"
+    word = "known" if direction.known else ahead if lead.against else "open"
     return (direction.decision, direction.operation, lead.rival, told, str(lead.comparisons), word)
 
 

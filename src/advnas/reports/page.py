@@ -126,7 +126,8 @@ def product(study: StudyRecords, folder: Path) -> Product | None:
         return None
     operations = run.answer(run.latest)
     where = f"{quote(str(folder))}{' --entry MODULE:FUNCTION' if plain else ''}"
-    commands = (f"advnas export {where}", f"advnas retrain {where}")
+    export = () if run.evaluation and run.evaluation.no_file else (f"advnas export {where}",)
+    commands = (*export, f"advnas retrain {where}")
     return None if operations is None else Product(run, operations, commands)
 
 

@@ -150,7 +150,8 @@ def _open(seed: int, one: Direction) -> str:
     if rival is None:
         return f"{where}, {one.operation} (nothing recorded to compare it by)"
     ahead = ", so the rival is ahead" if rival.against else ""
-    return f"{where}, {one.operation} against {rival.rival} ({rival}{ahead})"
+    outside = ", but not within the limit" if rival.against and rival.outside else ""
+    return f"{where}, {one.operation} against {rival.rival} ({rival}{ahead}{outside})"
 
 
 def _credit(runs: Sequence[RunRecords]) -> Iterator[Remark]:

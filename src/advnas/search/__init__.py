@@ -21,6 +21,7 @@ from advnas.search.step import (
     Step,
 )
 from advnas.search.swaps import CreditCheck, CreditWarning, Swap
+from advnas.search.unreached import UnreachedWarning
 from advnas.search.verdict import UndecidedWarning, Verdict
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "TimeLimit",
     "TwoStreams",
     "UndecidedWarning",
+    "UnreachedWarning",
     "Verdict",
     "advance",
     "batches_in",

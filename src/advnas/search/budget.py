@@ -75,9 +75,12 @@ class Budget:
             costs: what the names may mean, besides "parameters".
 
         Raises:
+            TypeError: limit or penalty is no mapping.
             ValueError: a name or an amount is not known.
             Infeasible: no architecture is within the limits.
         """
+        _check_amounts("limit", limit)
+        _check_amounts("penalty", penalty)
         known = {cost.name: cost for cost in costs}
         asked = {*(limit or {}), *(penalty or {})}
         if "parameters" in asked:
@@ -235,3 +238,11 @@ class Budget:
         other = Budget(self.decisions, limits, list(zip(before[len(limits) :], weights, strict=True)))
         other.multipliers = saved["multipliers"].clone()
         return other
+
+
+def _check_amounts(name: str, given: Amounts | None) -> None:
+    if given is not None and not isinstance(given, Mapping):
+        raise TypeError(
+            f"{name} must map the name of a cost to an amount, got {given!r}. Write for example "
+            f"{name}={{'parameters': {'100_000' if name == 'limit' else '1e-6'}}}."
+        )

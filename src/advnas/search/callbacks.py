@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from advnas.search.search import Search
 
 
+_LENGTH = ("total_steps", "_schedule_phases")  # what OneCycleLR has of its length
+
+
 class StopSearch(Exception):
     """Raised by a callback: end the search in order, after the turn that is under way, with a checkpoint."""
 
@@ -167,12 +170,33 @@ class Patience(Callback):
 class StepScheduler(Callback):
     """Step a learning rate scheduler of torch after every weight step, and save its state with every checkpoint.
 
+    A scheduler of a fixed length, such as OneCycleLR, keeps the length it was saved with where that is enough for
+    the steps that are left. A search that is extended has more: from its next step on, the length of the new
+    scheduler counts.
+
     Args:
         scheduler: of `search.weight_optimizer`, such as OneCycleLR.
     """
 
     def __init__(self, scheduler: LRScheduler) -> None:
         self._scheduler = scheduler
+        self._length = {name: vars(scheduler)[name] for name in _LENGTH if name in vars(scheduler)}
+
+    def start(self, run: RunView) -> None:
+        """See whether the scheduler can take the steps that are left."""
+        scheduler, left = self._scheduler, run.length.turns - run.search.weight_steps
+        needed = scheduler.last_epoch + left
+        if not self._length or scheduler.total_steps >= needed:  # type: ignore[attr-defined]
+            return
+        if self._length["total_steps"] < needed:
+            name, given = type(scheduler).__name__, self._length["total_steps"]
+            raise ValueError(
+                f"{name} is given total_steps={given}, but has taken {scheduler.last_epoch} steps and the search "
+                f"has {left} weight steps left. Write {name}(..., total_steps={needed})."
+            )
+        vars(scheduler).update(self._length)
+        scheduler.last_epoch -= 1
+        scheduler.step()  # the rate of the same step, by the new length
 
     def step(self, run: RunView, step: Step) -> None:
         """Take the scheduler's step with those of the weights."""

@@ -22,6 +22,7 @@ class Parent:
 
     rank: of this process among those that search together; rank 0 draws what a single process would.
     lend: keeps the weights of a rival at hand while it runs; what is there anyway, by default.
+    reached: the places of the decisions that any pass came to; None before the first.
     """
 
     def __init__(self, model: nn.Module, seed: int, progress: Progress) -> None:
@@ -31,6 +32,7 @@ class Parent:
         self.rank = 0
         self.precision = Precision()
         self.lend: Lend = at_hand
+        self.reached: set[int] | None = None
         self._seed, self._progress = seed, progress
 
     @contextmanager
@@ -39,6 +41,8 @@ class Parent:
         self.space.check_unchanged(draw)
         with self.space.running(draw, self.lend) as trace, self.randomness():
             yield trace
+        came_to = {place for place, route in enumerate(trace.routes) if route.reached}
+        self.reached = came_to if self.reached is None else self.reached | came_to
         if trace.wrapped:
             raise ValueError(f"The loss calls the network through DistributedDataParallel. {_USE_A_GROUP}")
 

@@ -2,7 +2,9 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
+
+import torch
 
 from advnas.arguments import did_you_mean
 from advnas.strategies.advantage import Advantage
@@ -27,6 +29,7 @@ __all__ = [
     "Phase",
     "State",
     "Strategy",
+    "answers_of",
     "architecture_every",
     "architecture_passes",
     "baselines",
@@ -88,6 +91,14 @@ def for_task(name: str, **facts: Any) -> Strategy:
     wanted = {field.metadata.get("task"): field.name for field in _fields(strategy_type(name))}
     given = {wanted[fact]: value for fact, value in facts.items() if fact in wanted and value is not None}
     return get(name, **given)
+
+
+def answers_of(name: str) -> tuple[Answer, ...]:
+    """Which answers a search by a strategy can give: one that only mixes operations draws no architecture."""
+    strategy, logits, random = get(name), torch.zeros(1, 2), torch.Generator().manual_seed(0)
+    draw = strategy.draw(logits, strategy.init(logits, logits, random), Phase.ARCHITECTURE, 0.0, random)
+    every: tuple[Answer, ...] = get_args(Answer)
+    return tuple(answer for answer in every if draw.one_hot or answer != "process_best")
 
 
 def baselines() -> tuple[str, ...]:

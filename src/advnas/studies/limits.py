@@ -12,11 +12,12 @@ from advnas.architecture import Architecture
 from advnas.arguments import did_you_mean
 from advnas.costs import Cost, cheapest, dearest, parse_amount
 from advnas.costs.amounts import split_limits
+from advnas.costs.observation import Example
 from advnas.distribution import Distribution
 from advnas.search import Search
 from advnas.space import SearchSpace
 
-Example = Callable[[], tuple[Tensor, ...]]
+Inputs = Callable[[], Example]
 
 UNITS = {"parameters": "", "multiply_adds": "", "latency": "ms", "memory": "bytes"}
 """The costs that a limit on the command line can name."""
@@ -39,7 +40,7 @@ def read_limits(texts: Sequence[str]) -> dict[str, float]:
     return {name: parse_amount(text, name, UNITS[name]) for name, text in limits.items()}
 
 
-def find_cost(name: str, space: SearchSpace, example: Example) -> Cost:
+def find_cost(name: str, space: SearchSpace, example: Inputs) -> Cost:
     """Find what every operation costs. example: makes the inputs of the network, where the cost needs them."""
     if name == "parameters":
         return costs.parameters(space)
@@ -88,7 +89,7 @@ def _padding(search: Search) -> Tensor:
 
 
 def spend(
-    search: Search, by: str, architecture: Architecture, example: Example
+    search: Search, by: str, architecture: Architecture, example: Inputs
 ) -> tuple[Architecture, list[dict[str, Any]]]:
     """Tell what an answer costs, of every limit; under a limit of latency it is measured again, and may change.
 

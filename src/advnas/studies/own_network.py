@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from advnas import strategies
-from advnas.answers.agreement import Agreement, agreement
+from advnas.answers.agreement import Agreement, agreement, check_rankable
 from advnas.answers.batch_norm import reestimate_batch_norm
 from advnas.architecture import Architecture
 from advnas.arguments import check_count
-from advnas.costs import Cost
+from advnas.costs import Arguments, Cost
+from advnas.costs.observation import call
 from advnas.modes import evaluating
 from advnas.parallel.launch import current
 from advnas.randomness import seed_of, seeded
@@ -28,6 +29,7 @@ from advnas.search.device import Device
 from advnas.search.precision import set_precision
 from advnas.strategies import Answer
 from advnas.studies.entry import make
+from advnas.studies.inputs import called_with, one_example, why_no_file
 from advnas.studies.limits import find_cost, spend
 from advnas.studies.study import Taken, answer_of
 from advnas.task import Task, mean_over
@@ -152,7 +154,7 @@ class OwnNetworkStudy:
         architecture, spent = spend(search, by, architecture, partial(self._example, seed))
         return {"by": by, **self.retrain(seed, architecture, folder), "spent": spent}
 
-    def _example(self, seed: int) -> tuple[Tensor, ...]:
+    def _example(self, seed: int) -> Arguments:
         """What the network is called with, a batch of 1."""
         return one_example(*self._make(strategies.baselines()[0], seed))
 
@@ -169,12 +171,15 @@ class OwnNetworkStudy:
             folder=folder,
         )
         save_state(folder / "retrained.pt", outcome.model.state_dict())
+        measures = self._judge(outcome.model.eval(), task, seed_of(seed, _JUDGING))
+        refused = why_no_file(outcome.model, replace(task, loss=self._placed(task.loss)))
         return {
             "architecture": dict(architecture),
-            "measures": self._judge(outcome.model.eval(), task, seed_of(seed, _JUDGING)),
+            "measures": measures,
             "validation_score": outcome.best.score,
             "parameters": sum(parameter.numel() for parameter in outcome.model.parameters()),
             "best_epoch": outcome.best.number,
+            **({"no_file": refused} if refused else {}),
         }
 
     def _recipe(self, search: Search) -> Recipe:
@@ -208,10 +213,17 @@ class OwnNetworkStudy:
             with seeded(seed_of(seed, _JUDGING)):
                 reestimate_batch_norm(search.model, task.training, task.loss)
             network = search.derive(Architecture(architecture))
-            example = example_inputs(search.model, task)
+            example = called_with(search.model, task)
             with torch.no_grad(), evaluating(search.model), evaluating(network):
-                outputs = [tree_leaves(module(*example)) for module in (search.model, network)]
-        return network, task, max((one - other).abs().max().item() for one, other in zip(*outputs, strict=True))
+                outputs = [tree_leaves(call(module, example)) for module in (search.model, network)]
+        pairs = [pair for pair in zip(*outputs, strict=True) if isinstance(pair[0], Tensor)]
+        return network, task, max((one - other).abs().max().item() for one, other in pairs)
+
+    def check_diagnosable(self, seed: int) -> None:
+        """Raise now what would stop `diagnose` after the search."""
+        search, _ = self._make(strategies.baselines()[0], seed)
+        check_rankable(search)
+        search.derive(fresh=partial(self._fresh_model, seed))
 
     def diagnose(self, seed: int, load: Callable[[Search], object]) -> Agreement:
         """Compare the ranking by the shared weights with that by training alone, as answers are retrained.
@@ -226,8 +238,13 @@ class OwnNetworkStudy:
             Task(task.training, task.validation, self._placed(task.loss)),
             epochs=self.settings.retrain_epochs,
             recipe=self._recipe(search),
+            fresh=self._drawn_model,
             seed=seed,
         )
+
+    def _drawn_model(self) -> nn.Module:
+        """A model of the user's function, with a seed drawn from torch's global generator."""
+        return self._fresh_model(int(torch.randint(2**31, ())))
 
     def _judge(self, model: nn.Module, task: Task, seed: int) -> list[dict[str, Any]]:
         """The metric, if the task has one, and the loss; on the test data, if the task has some."""
@@ -265,7 +282,14 @@ class OwnNetworkStudy:
         return "; ".join([f"the {learning}{'' if learning == 'argmax' else ' one'}", *others])
 
     def _make(self, strategy: str, seed: int) -> tuple[Search, Task]:
-        return make(self.settings.entry, strategy, seed, self.settings.options)
+        search, task = make(self.settings.entry, strategy, seed, self.settings.options)
+        if search.weight_steps or search.architecture_steps:
+            raise ValueError(
+                f"{self.settings.entry} returns a Search that has taken {search.weight_steps} weight steps and "
+                f"{search.architecture_steps} of theta already. Return it as advnas.Search(...) makes it: `advnas "
+                "search` runs it."
+            )
+        return search, task
 
 
 def load_searched(run: Path, search: Search) -> None:
@@ -281,36 +305,3 @@ def load_searched(run: Path, search: Search) -> None:
 
     if not Checkpoints(run).resume(load):
         raise ValueError(f"{run} has no weights of the searched network. Give the folder of a search that is over.")
-
-
-def example_inputs(model: nn.Module, task: Task) -> tuple[Tensor, ...]:
-    """What the loss passes to the model: the arguments of its first call on a validation minibatch."""
-    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
-    hook = model.register_forward_pre_hook(lambda _, args, kwargs: calls.append((args, kwargs)), with_kwargs=True)
-    try:
-        with torch.no_grad(), seeded(0), evaluating(model):
-            task.loss(model, next(iter(task.validation)))
-    finally:
-        hook.remove()
-    if not calls:
-        raise ValueError("The loss does not call the model, so nobody knows its inputs. Use export() in Python.")
-    args, kwargs = calls[0]
-    if kwargs or not all(isinstance(argument, Tensor) for argument in args):
-        raise ValueError(
-            "The loss calls the model with more than tensors in order, which a file cannot take. Use export() of "
-            "advnas.export in Python, on a module that takes tensors."
-        )
-    return args
-
-
-def one_example(search: Search, task: Task) -> tuple[Tensor, ...]:
-    """The inputs of the network for one example, where it takes batches of one; else for a minibatch."""
-    with search.space.running(search.argmax({})):
-        inputs = example_inputs(search.model, task)
-        single = tuple(tensor[:1] for tensor in inputs)
-        try:
-            with torch.no_grad(), evaluating(search.model):
-                search.model(*single)
-        except (RuntimeError, ValueError, IndexError):
-            return inputs
-    return single
