@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from advnas import NonFiniteLoss, Task
-from advnas.retrain import Epoch, Recipe, _Training, retrain
+from advnas.retrain import Epoch, Recipe, retrain
 
 SGD = partial(torch.optim.SGD, lr=0.05, momentum=0.9)
 
@@ -90,30 +90,6 @@ def test_two_names_of_a_precision_are_one(tmp_path):
     stopped_training(tmp_path, precision="bf16")
     recipe = Recipe(SGD, precision="bfloat16")
     assert len(retrain(network(), task(), epochs=4, recipe=recipe, folder=tmp_path).history) == 4
-
-
-@pytest.mark.parametrize(
-    ("before", "precision", "told"),
-    [
-        ("float32", "float32", None),
-        ("fp16", "fp16", None),
-        ("float32", "bf16", "was float32"),
-        ("fp16", "float32", "was float16"),
-    ],
-)
-def test_a_state_that_does_not_tell_them_is_taken_where_it_fits(before, precision, told, tmp_path):
-    """As the first checkpoints of 0.2."""
-    state = _Training(network(), task(), Recipe(SGD, precision=before), 4, 0)
-    next(state.turn())
-    saved = state.state(tmp_path)
-    saved["settings"] = {key: saved["settings"][key] for key in ("epochs", "seed", "optimizer", "clip")}
-    training = _Training(network(), task(), Recipe(SGD, precision=precision), 4, 0)
-    if told is None:
-        training.restore(saved, tmp_path)
-        assert training.position == 1
-    else:
-        with pytest.raises(ValueError, match=told):
-            training.restore(saved, tmp_path)
 
 
 def test_a_step_repeated_for_an_overflow_moves_running_statistics_once():

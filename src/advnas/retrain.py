@@ -227,12 +227,7 @@ class _Training:
         """Load a state completely, or raise ValueError and change nothing."""
         now = self.state(folder) | {"settings": {}, "optimizer": {}, "history": [asdict(Epoch(1, 0.0, 0.0))]}
         check_form(state, [now, {**now, "history": []}], "it")
-        # Early checkpoints of 0.2 say nothing of the annealing, and only float16 can be told from what they hold.
-        unsaid = {
-            "precision": "float16" if "precision" in state else "float32",
-            "annealing": self.settings["annealing"],
-        }
-        check_settings(self.settings, unsaid | dict(state["settings"]))
+        check_settings(self.settings, state["settings"])
         check_optimizer(self._optimizer, state["optimizer"], "optimizer")
         numbers = [line["number"] for line in state["history"]]
         if not numbers or numbers != list(range(1, check_count("epochs", state["epochs"], least=0) + 1)):

@@ -1,6 +1,5 @@
 import itertools
 import math
-import sys
 
 import pytest
 import torch
@@ -12,7 +11,6 @@ from advnas.answers import finalists, halve
 from advnas.answers.finalists import Round
 from advnas.retrain import Epoch, Recipe, Retrained
 
-contests = sys.modules["advnas.answers.finalists"]  # the package has a function of this name
 FAST = Recipe(optimizer=lambda weights: torch.optim.Adam(weights, lr=0.3))
 
 
@@ -99,7 +97,7 @@ class TestHalve:
         ("count", "costs"), [(2, [2]), (4, [4, 4]), (8, [8, 8, 8]), (6, [6, 6, 8]), (5, [5, 6, 8])]
     )
     def test_later_rounds_cost_as_much_as_the_first_or_less_than_twice_as_much(self, count, costs, monkeypatch):
-        monkeypatch.setattr(contests, "retrain", lambda model, **asked: trained_to(0.5))
+        monkeypatch.setattr("advnas.answers.alone.retrain", lambda model, task, **asked: trained_to(0.5))
         space = [dict(zip("xyz", one, strict=True)) for one in itertools.product(("keep", "drop"), repeat=3)]
         contest = halve(Search(Features()), list(map(Architecture, space))[:count], regression(), epochs=1)
         assert [one.epochs * len(one.architectures) for one in contest.rounds] == costs
@@ -115,13 +113,13 @@ class TestHalve:
 
     def test_a_diverged_training_is_told_and_out(self, monkeypatch):
         scores = iter([math.nan, 0.5])
-        monkeypatch.setattr(contests, "retrain", lambda model, **asked: trained_to(next(scores)))
+        monkeypatch.setattr("advnas.answers.alone.retrain", lambda model, task, **asked: trained_to(next(scores)))
         with pytest.warns(UserWarning, match="The scores of 1 of 2 architectures of the contest are not numbers"):
             contest = halve(Search(Features()), [KEEP, DROP], regression(), epochs=1)
         assert contest.winner == DROP
 
     def test_nobody_wins_where_all_have_diverged(self, monkeypatch):
-        monkeypatch.setattr(contests, "retrain", lambda model, **asked: trained_to(math.nan))
+        monkeypatch.setattr("advnas.answers.alone.retrain", lambda model, task, **asked: trained_to(math.nan))
         with pytest.raises(ValueError, match="so none can win"):
             halve(Search(Features()), [KEEP, DROP], regression(), epochs=1)
 

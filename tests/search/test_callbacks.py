@@ -39,7 +39,7 @@ class TestStepScheduler:
         model = nn.Sequential(Choice({one: nn.Linear(2, 2) for one in "abc"}, name="c"), nn.Linear(2, 1))
         search, rates = Search(model), Rates()
         scheduler = StepScheduler(OneCycleLR(search.weight_optimizer, max_lr=0.1, total_steps=total_steps))
-        options = {"folder": folder, "resume": True, "progress": False}
+        options = {"folder": folder, "resume": folder is not None, "progress": False}
         search.run(TASK, epochs=epochs, **options, callbacks=[rates, scheduler, *callbacks])
         return rates.seen
 
@@ -61,11 +61,12 @@ class TestStepScheduler:
     @pytest.mark.parametrize("given", [8, 11])
     def test_a_schedule_that_is_too_short_is_refused_before_any_step(self, given, tmp_path):
         self.run(tmp_path, 4, 8)
-        before = (tmp_path / "metrics.jsonl").read_bytes()
+        kept = ("metrics.jsonl", "run.json", "result.json")
+        before = [(tmp_path / name).read_bytes() for name in kept]
         message = rf"total_steps={given}, but has taken 8 steps and .* 4 weight steps left. .*total_steps=12\)"
         with pytest.raises(ValueError, match=message):
             self.run(tmp_path, 6, given)
-        assert (tmp_path / "metrics.jsonl").read_bytes() == before
+        assert [(tmp_path / name).read_bytes() for name in kept] == before
         with pytest.raises(ValueError, match=r"has taken 0 steps and .* 12 weight steps left"):
             self.run(None, 6, given)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from advnas import Choice, Search
+from advnas import Choice, Search, Task
 from advnas.search.unreached import UnreachedWarning, unreached, warn_unreached
 
 
@@ -59,3 +59,10 @@ def test_a_decision_inside_a_candidate_that_was_not_drawn_is_not_named():
     search.architecture_step(loss)
     assert search.parent.reached == {0}
     assert unreached(search) == []
+
+
+def test_a_run_warns_of_them_when_it_ends():
+    data = [torch.ones(3, 2)]
+    task = Task(data, data, lambda model, batch: model(batch).square().mean())
+    with pytest.warns(UnreachedWarning, match="Never reached: forgotten"):
+        Search(Forgetful()).run(task, epochs=1)

@@ -20,6 +20,7 @@ from advnas.search.recorder import Recorder
 from advnas.search.schedule import Length, batches_in
 from advnas.search.step import SearchStopped, Step
 from advnas.search.swaps import warn_of
+from advnas.search.unreached import warn_unreached
 from advnas.search.verdict import UndecidedWarning, undecided_warning, verdict_of
 from advnas.task import Task
 
@@ -53,6 +54,8 @@ class Watch:
     def start(self) -> None:
         """Tell the callbacks of the start, and stop before the first turn if one of them asks for it."""
         self._tell("start")
+        if self._recorder is not None and self._run.search.group.rank == 0:
+            _amend_folder(self._recorder.folder, self._run)  # not before: a callback may refuse the run
         self.end_turn(save=False)
 
     def end(self) -> list[Exception]:
@@ -145,8 +148,6 @@ def carry_out(
             recorder = stack.enter_context(
                 Recorder(folder, run, asked=run.asked(), resume=resume, group=search.group, advice=advice)
             )
-            if search.group.rank == 0:
-                _amend_folder(folder, run)
         stopped, failed = _take_turns(run, Watch(run, callbacks, recorder))
         run.folder = folder
         search.latest_run = run
@@ -154,6 +155,8 @@ def carry_out(
             recorder.finish(run.result() | stopped, keep_checkpoints=True)
         if failed:
             raise failed[0]
+    if search.group.rank == 0:
+        warn_unreached(search)
     if search.group.rank == 0 and not verdict_of(search).decided:
         warnings.warn(undecided_warning(search), UndecidedWarning, stacklevel=3)
 

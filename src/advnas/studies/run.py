@@ -15,6 +15,7 @@ from advnas.records.restoring import check_form
 from advnas.search import Minibatches, NonFiniteLoss, Recorder, Search, SearchRun, advance
 from advnas.search import run_search as take_all_turns
 from advnas.search.plan import saved_bytes
+from advnas.search.unreached import warn_unreached
 from advnas.strategies import Answer
 from advnas.studies.cost import Staged, answer_stage, passes_of
 from advnas.studies.study import Found, Study, Taken
@@ -81,6 +82,8 @@ def run_search(study: Study, strategy: str, seed: int, folder: Path, compared: S
         recorder.warmup_seconds = recorder.warmup_seconds or warmup_seconds
         group.count_anew()
         take_all_turns(run, recorder=recorder)
+        if group.rank == 0:
+            warn_unreached(run.search)
         answers = {name: study.answer_of(name) for name in (*compared, strategy)}
         staged = answer_stage(run, recorder, answers, strategy)
         taken = Found.by(run.search, None if staged is None else staged.architecture).taken(answer)
