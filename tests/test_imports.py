@@ -13,7 +13,7 @@ SOURCE = Path(advnas.__file__).parent
 MODULES = sorted(SOURCE.rglob("*.py"))
 NOUNS = (
     *("randomness", "arguments", "notebook", "architecture", "gates", "choice"),
-    *("modes", "width", "distribution", "fresh", "ownership", "space", "task"),
+    *("modes", "width", "distribution", "fresh", "ownership", "space", "structure", "task"),
 )
 SIDE_ROOMS = ("records", "parallel", "stores", "spaces", "tasks", "tables")  # they know only nouns, and each other
 SIDE_BY_SIDE = {

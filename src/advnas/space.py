@@ -18,7 +18,7 @@ from advnas.fresh import check_fresh, moments, reset
 from advnas.gates import ActiveCandidate, Lend, Node, Rival, Route, Trace, at_hand
 from advnas.notebook import table
 from advnas.ownership import Ownership, find_owners
-from advnas.width import Sliced, check_slices
+from advnas.width import Outlines, Sliced, check_slices
 
 
 @dataclass(frozen=True)
@@ -220,15 +220,14 @@ class SearchSpace:
 
     def operation_sizes(self) -> dict[str, dict[str, int]]:
         """How many weights every operation of every decision has, over all its tied choices."""
+        outlines = Outlines()
+
+        def size(decision: Decision, place: int) -> int:
+            own = (outlines.of(choice.candidates[place]).parameters() for choice in decision.choices)
+            return sum(weight.numel() for weight in set(itertools.chain.from_iterable(own)))
+
         return {
-            decision.name: {
-                operation: sum(
-                    weight.numel()
-                    for choice in decision.choices
-                    for weight in _outline(choice.candidates[place]).parameters()
-                )
-                for place, operation in enumerate(decision.operations)
-            }
+            decision.name: {name: size(decision, place) for place, name in enumerate(decision.operations)}
             for decision in self.decisions
         }
 
@@ -352,10 +351,6 @@ class SearchSpace:
         unknown = set(architecture) - {decision.name for decision in self.decisions}
         if unknown:
             raise ValueError(f"The space has no decision named {', '.join(sorted(unknown))}.")
-
-
-def _outline(candidate: nn.Module) -> nn.Module:
-    return candidate.outline() if isinstance(candidate, Sliced) else candidate
 
 
 def _tie(name: str, choices: list[Choice]) -> Decision:

@@ -192,6 +192,22 @@ class Sliced(nn.Module):
         return self.plain({}).to("meta")
 
 
+class Outlines:
+    """Candidates as they are counted: those of a `Width` narrowed, one for all widths of the same body."""
+
+    def __init__(self) -> None:
+        self._narrowed: dict[tuple[nn.Module, int], nn.Module] = {}
+
+    def of(self, candidate: nn.Module) -> nn.Module:
+        """The candidate, or its plain body where it is a width."""
+        if not isinstance(candidate, Sliced):
+            return candidate
+        key = candidate.body, candidate.width
+        if key not in self._narrowed:
+            self._narrowed[key] = candidate.outline()
+        return self._narrowed[key]
+
+
 def check_slices(model: nn.Module, name_of: Mapping[Choice, str]) -> None:
     """Refuse layers that a `Width` slices and that are used in another way too: a derived layer has one size.
 

@@ -97,6 +97,15 @@ class TestAgreement:
         search.theta.assign(torch.tensor([[9.0, 0.0], [0.0, 9.0], [9.0, 0.0]]))
         assert agreement(search, regression(), epochs=1, architectures=5, recipe=FAST).architectures == first
 
+    def test_different_networks_are_trained(self):
+        def half():
+            act = Choice({one: layer() for one, layer in {"a": nn.ReLU, "b": nn.Tanh, "c": nn.Sigmoid}.items()})
+            return {"keep": nn.Linear(1, 1), "drop": Zero(), "deep": nn.Sequential(nn.Linear(1, 1), act)}
+
+        found = agreement(searched(half), regression(), epochs=1, architectures=12, recipe=FAST)
+        networks = {str(searched(half).space.derive(one)) for one in found.architectures}
+        assert len(networks) == len(found.architectures) == 12
+
     def test_too_few_architectures_are_refused(self):
         with pytest.raises(ValueError, match="architectures must be an integer of at least 5, got 4"):
             agreement(searched(), regression(), epochs=1, architectures=4)

@@ -123,6 +123,19 @@ class TestHalve:
         with pytest.raises(ValueError, match="so none can win"):
             halve(Search(Features()), [KEEP, DROP], regression(), epochs=1)
 
+    def test_architectures_that_are_the_same_network_are_trained_once(self, monkeypatch):
+        monkeypatch.setattr("advnas.answers.alone.retrain", lambda model, task, **asked: trained_to(0.5))
+        act = Choice({"relu": nn.ReLU(), "tanh": nn.Tanh()}, name="act")
+        block = Choice({"plain": nn.Identity(), "mlp": nn.Sequential(nn.Linear(3, 3), act)}, name="block")
+        search = Search(nn.Sequential(block, nn.Linear(3, 1)))
+        contest = halve(search, list(search.space.architectures()), regression(), epochs=1)
+        plain, relu, tanh = contest.rounds[0].architectures
+        assert [dict(one) for one in (plain, relu, tanh)] == [
+            {"block": "plain", "act": "relu"},
+            {"block": "mlp", "act": "relu"},
+            {"block": "mlp", "act": "tanh"},
+        ]
+
     def test_none_are_refused(self):
         with pytest.raises(ValueError, match="at least one architecture"):
             halve(Search(Features()), [], regression(), epochs=1)

@@ -10,9 +10,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from advnas import Architecture, Choice, Distribution, Search
 from advnas.answers.batch_norm import reestimate_batch_norm, track_norms
-from advnas.answers.ranking import draw_different, rank_architectures
+from advnas.answers.ranking import draw_different, draw_within, rank_architectures
 from advnas.randomness import generator
 from advnas.spaces.nasbench201 import ConvolutionCellNetwork
+from advnas.structure import Nesting
 
 
 class Scale(nn.Module):
@@ -193,6 +194,47 @@ class TestDrawDifferent:
                 expected = likely[first] * likely[second] / (1 - likely[first])
                 deviation = math.sqrt(expected * (1 - expected) / number)
                 assert abs(pairs[first, second] / number - expected) < 4 * deviation
+
+
+def nested_choices():
+    """Five networks: skip, linear, and an mlp with one of three activations; 3 x 3 architectures."""
+    act = Choice({"relu": nn.ReLU(), "tanh": nn.Tanh(), "none": nn.Identity()}, name="act")
+    mlp = nn.Sequential(nn.Linear(4, 8), act, nn.Linear(8, 4))
+    block = Choice({"skip": nn.Identity(), "linear": nn.Linear(4, 4), "mlp": mlp}, name="block")
+    return Search(nn.Sequential(nn.Linear(4, 4), block))
+
+
+class TestNestedDecisions:
+    """Architectures that differ only in decisions that their network does not contain are one network."""
+
+    @pytest.mark.parametrize("count", [2, 4, 100])
+    def test_different_networks_are_drawn(self, count):
+        search = nested_choices()
+        drawn = draw_within(search, count, generator(0))
+        networks = {str(search.space.derive(one)) for one in drawn}
+        assert len(drawn) == len(networks) == min(count, 5)
+        assert all(one["act"] == "relu" for one in drawn if one["block"] != "mlp")
+
+    def test_a_network_is_as_likely_as_all_its_architectures_together(self):
+        search, random, number = nested_choices(), generator(0), 3000
+        search.theta.assign(torch.tensor([[0.0, 1.0, 0.5], [0.0, 2.0, 1.0]]))
+        nesting, distribution = Nesting.of(search.space), search.distribution
+        found = Counter(
+            search.space.architecture(draw_different(distribution, 1, random, nesting)[0]) for _ in range(number)
+        )
+        likely = Counter()
+        for one in search.space.architectures():
+            p = (distribution.probabilities * search.space.one_hot(one)).sum(-1).prod()
+            likely[nesting.canonical(one)] += p.item()
+        for network, p in likely.items():
+            assert abs(found[network] / number - p) < 4 * math.sqrt(p * (1 - p) / number)
+
+    def test_the_same_network_is_not_scored_twice(self):
+        search = nested_choices()
+        remember_as_best(search, Architecture({"block": "skip", "act": "none"}))
+        batches = [(torch.ones(2, 4),)]
+        ranked = rank_architectures(search, batches, lambda model, batch: model(batch[0]).square().mean())
+        assert len(ranked) == len({str(search.space.derive(one.architecture)) for one in ranked}) == 5
 
 
 def run(module, batch):

@@ -452,6 +452,44 @@ def test_a_decided_search_and_a_baseline_do_not_warn(recwarn):
     assert not [warning for warning in recwarn if warning.category is UndecidedWarning]
 
 
+class TestDecisionsThatTheAnswerDoesNotContain:
+    """They make no difference to it, so what theta says there is no news."""
+
+    def made(self):
+        act = Choice({"relu": nn.ReLU(), "tanh": nn.Tanh(), "none": nn.Identity()}, name="act")
+        mlp = nn.Sequential(nn.Linear(4, 4), act, nn.Linear(4, 4))
+        block = Choice({"skip": nn.Identity(), "linear": nn.Linear(4, 4), "mlp": mlp}, name="block")
+        made = Search(nn.Sequential(nn.Linear(3, 4), block, nn.Linear(4, 1)), architecture_optimizer=SGD)
+        made.run(task(), epochs=2, progress=False)
+        return made
+
+    def test_they_do_not_count_in_the_verdict(self):
+        made = self.made()
+        made.theta.assign(torch.tensor([[0.0, 9.0, 0.0], [0.0, 0.0, 0.0]]))
+        assert made.verdict().decided
+        assert "of the decisions that the answer contains is 0 % of its start" in str(made.verdict())
+        assert "act" not in str(made.verdict()).replace("contains", "")
+        made.theta.assign(torch.tensor([[0.0, 0.0, 9.0], [0.0, 0.0, 0.0]]))
+        assert not made.verdict().decided
+        assert "at act" in str(made.verdict())
+
+    def test_the_share_of_operations_without_weights_is_that_of_the_network(self):
+        made = self.made()
+        made.theta.assign(torch.tensor([[0.0, 9.0, 0.0], [9.0, 0.0, 0.0]]))
+        assert "0 % of the chosen operations have no weights" in str(made.verdict())
+
+    def test_patience_does_not_wait_for_them(self):
+        class Flicker(Callback):
+            def epoch(self, run):
+                best = run.search.architecture_steps % 3
+                run.search.theta.assign(torch.eye(3)[[1, best]] * 9)
+
+        made = self.made()
+        again = Search(made.model, architecture_optimizer=partial(torch.optim.SGD, lr=0.0))
+        again.run(task(), epochs=20, progress=False, patience=3, callbacks=[Flicker()])
+        assert again.architecture_steps < 20 * 4
+
+
 def test_a_verdict_before_the_first_step_knows_nothing():
     assert "not taken a step" in str(search().verdict())
 

@@ -17,6 +17,7 @@ from advnas.distribution import Distribution
 from advnas.randomness import generator, seed_of
 from advnas.retrain import Recipe
 from advnas.search import Search
+from advnas.structure import Nesting
 from advnas.task import Task
 
 LEAST = 5
@@ -124,7 +125,7 @@ def agreement(
     check_count("epochs", epochs)
     check_rankable(search)
     uniform = Distribution(torch.where(search.distribution.logits.isfinite(), 0.0, -torch.inf))
-    chosen = draw_different(uniform, architectures, generator(seed, _DRAWS))
+    chosen = draw_different(uniform, architectures, generator(seed, _DRAWS), Nesting.of(search.space))
     drawn = [search.space.architecture(one) for one in chosen]
     judged = SharedLoss(search, task.validation, task.loss, seed=seed)
     losses = [judged.judge(one).losses for one in drawn]
@@ -152,12 +153,12 @@ def agreement(
 
 
 def check_rankable(search: Search) -> None:
-    """Raise ValueError if a space has too few architectures for a ranking."""
-    count = math.prod(search.space.sizes)
+    """Raise ValueError if a space has too few different networks for a ranking."""
+    count = Nesting.of(search.space).count(LEAST)
     if count < LEAST:
         raise ValueError(
-            f"This space has {count} architectures, and a ranking needs at least {LEAST}. Leave out the diagnosis, "
-            "train them all alone and compare them."
+            f"This space has {count} architectures, and a ranking needs at least {LEAST}. Leave out the "
+            "diagnosis, train them all alone and compare them."
         )
 
 

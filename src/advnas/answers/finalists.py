@@ -15,6 +15,7 @@ from advnas.arguments import check_count
 from advnas.randomness import generator, seed_of
 from advnas.retrain import Recipe
 from advnas.search import Search
+from advnas.structure import Nesting
 from advnas.task import Task
 
 
@@ -40,7 +41,8 @@ def finalists(search: Search, task: Task, k: int = 4, *, draws: int = 16, seed: 
     check_count("draws", draws)
     judged = SharedLoss(search, task.validation, task.loss, seed=seed_of(seed, 1))
     sources = propose(search, draws, generator(seed, 0))
-    sources.setdefault(refine_by(judged, search).architecture, "refined")
+    refined = refine_by(judged, search).architecture
+    sources.setdefault(Nesting.of(search.space).canonical(refined), "refined")
     scored = [Scored(architecture, judged.mean(architecture), source) for architecture, source in sources.items()]
     best = sorted(scored, key=lambda one: one.score)[:k]
     return Finalists(tuple(best), judged.passes)
@@ -100,7 +102,7 @@ def halve(
 
     Args:
         search: of whose space they are.
-        architectures: different ones, such as those of `finalists`.
+        architectures: such as those of `finalists`; of several that are the same network, the first.
         task: trains them, and its validation data decide.
         epochs: of each training in the first round.
         recipe: how each is trained.
@@ -114,7 +116,7 @@ def halve(
     if not architectures:
         raise ValueError("A contest needs at least one architecture, got none.")
     rounds: list[Round] = []
-    left = list(dict.fromkeys(architectures))
+    left = _different(search, architectures)
     while len(left) > 1 or not rounds:
         length, own = epochs * 2 ** len(rounds), seed_of(seed, len(rounds))
         train = partial(train_alone, search, epochs=length, recipe=recipe, fresh=fresh, seed=own)
@@ -123,6 +125,14 @@ def halve(
         rounds.append(Round(tuple(left), length, scores))
         left = rounds[-1].better_half
     return Contest(tuple(rounds))
+
+
+def _different(search: Search, architectures: Sequence[Architecture]) -> list[Architecture]:
+    """Of architectures that are the same network, the first."""
+    nesting, found = Nesting.of(search.space), dict[Architecture, Architecture]()
+    for one in architectures:
+        found.setdefault(nesting.canonical(one), one)
+    return list(found.values())
 
 
 def _check_scores(scores: Sequence[float]) -> None:

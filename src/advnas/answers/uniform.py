@@ -41,7 +41,7 @@ class Halving:
 
         Args:
             passes: forward passes of one architecture over one minibatch.
-            different: how many different architectures there are. Where all of them can begin, the first round gets
+            different: how many different networks there are. Where all of them can begin, the first round gets
                 more minibatches.
             available: minibatches of one pass over the validation data.
         """
@@ -84,7 +84,7 @@ def rank_uniform(
     *,
     on_minibatch: Callable[[], object] | None = None,
 ) -> list[Ranked]:
-    """Draw different architectures from theta, which is uniform where nothing moved it, and rank them.
+    """Draw different networks from theta, which is uniform where nothing moved it, and rank them.
 
     The model is in evaluation mode, but normalises with the statistics of the batch, as in `rank_architectures`.
     The search is left exactly as it was, and its seed and weights decide the result.

@@ -5,10 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-Condition = frozenset[tuple[str, str]]
-"""(decision, operation) pairs that must all be chosen: an operation, and those that it lies inside."""
-
-ALWAYS: Condition = frozenset()
+from advnas.structure import ALWAYS, Condition
 
 
 @dataclass(frozen=True)

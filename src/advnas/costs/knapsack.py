@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advnas.architecture import Architecture
-from advnas.costs.cost import Condition, Cost
+from advnas.costs.cost import Cost
+from advnas.structure import Condition
 
 _SCALE = 1e4  # HiGHS may miss a bound by 1e-6 and the optimum by 1e-6; this makes both small beside the numbers
 _ROUNDS = 1000  # solutions that lie within HiGHS's tolerance of a limit, and outside the limit

@@ -12,11 +12,11 @@ from torch.utils import _pytree as pytree
 
 from advnas.architecture import Architecture
 from advnas.arguments import check_count
-from advnas.costs.cost import ALWAYS, Condition, Cost
+from advnas.costs.cost import Cost
 from advnas.costs.observation import Example, call, computing, observe
-from advnas.costs.structure import covering, places_of
 from advnas.randomness import generator
 from advnas.space import SearchSpace
+from advnas.structure import ALWAYS, Condition, covering, places_of
 
 _WHOLES = 12  # architectures that are measured whole
 _WARM = 2  # runs before a clock is read

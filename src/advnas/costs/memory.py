@@ -2,18 +2,18 @@
 
 import weakref
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from advnas.costs.cost import ALWAYS, Condition, Cost
+from advnas.costs.cost import Cost
 from advnas.costs.observation import Example, call, computing
 from advnas.costs.parameters import owners_of
-from advnas.costs.structure import covering, modules_of, places_of
 from advnas.space import SearchSpace
+from advnas.structure import ALWAYS, Condition, covering, places_of
 
 
 def memory(space: SearchSpace, example: Example) -> Cost:
@@ -33,13 +33,15 @@ def memory(space: SearchSpace, example: Example) -> Cost:
         ValueError: operations of different decisions share weights; see `parameters`.
     """
     count = Counter[Condition](dict.fromkeys(places_of(space), 0))
-    for weight, conditions in owners_of(space).items():
+    for weight, conditions in owners_of(space, _parameters_and_buffers).items():
         for condition in conditions:
             count[condition] += weight.nbytes
-    for module, condition in modules_of(space):
-        count[condition] += sum(buffer.nbytes for buffer in module.buffers(recurse=False))
     peak = max(_peak(space, architecture, example) for architecture in covering(space))
     return Cost("memory", "bytes", count.pop(ALWAYS, 0) + peak, dict(count))
+
+
+def _parameters_and_buffers(module: nn.Module) -> Iterable[Tensor]:
+    return (*module.parameters(recurse=False), *module.buffers(recurse=False))
 
 
 def _peak(space: SearchSpace, architecture: Mapping[str, str], example: Example) -> int:

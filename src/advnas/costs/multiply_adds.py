@@ -2,10 +2,10 @@
 
 from torch.utils.flop_counter import FlopCounterMode
 
-from advnas.costs.cost import ALWAYS, Condition, Cost, describe
+from advnas.costs.cost import Cost, describe
 from advnas.costs.observation import Example, observe
-from advnas.costs.structure import covering, places_of
 from advnas.space import SearchSpace
+from advnas.structure import ALWAYS, Condition, covering, places_of
 
 
 def multiply_adds(space: SearchSpace, example: Example) -> Cost:

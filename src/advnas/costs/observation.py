@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from advnas.costs.cost import ALWAYS, Condition
-from advnas.costs.structure import names_of
 from advnas.modes import evaluating
 from advnas.space import SearchSpace
+from advnas.structure import ALWAYS, Condition, names_of
 
 
 class Arguments(NamedTuple):

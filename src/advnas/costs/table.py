@@ -8,9 +8,9 @@ from typing import Any
 
 from advnas.arguments import did_you_mean
 from advnas.choice import Choice
-from advnas.costs.cost import Condition, Cost
-from advnas.costs.structure import exclusive, modules_of, names_of, operations_of
+from advnas.costs.cost import Cost
 from advnas.space import SearchSpace
+from advnas.structure import Condition, exclusive, modules_of, names_of, operations_of
 
 
 def table(

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from advnas.search.swaps import CreditCheck
 from advnas.strategies import Answer
+from advnas.structure import Nested
 
 Operations = Mapping[str, str]
 TakenBy = Literal["argmax", "process best", "ranked", "refined"]
@@ -113,10 +114,10 @@ class RunResult:
     """What a finished run leaves.
 
     saved_bytes: activations kept for the backward pass of one step. evaluation: None where answers are looked up in
-    a table. operation_sizes: weights of every operation; empty where the run did not tell. ranked, refined: what an
-    answer stage found; None where there was none. passes: forward passes spent on theta and on the answer; None
-    where the run did not tell. credit: measured swaps next to what the strategy believed; None where nothing was
-    measured.
+    a table. operation_sizes: weights of every operation; empty where the run did not tell. nested: when the network
+    contains decisions that are not in every network. ranked, refined: what an answer stage found; None where there
+    was none. passes: forward passes spent on theta and on the answer; None where the run did not tell. credit:
+    measured swaps next to what the strategy believed; None where nothing was measured.
     """
 
     strategy: str
@@ -129,6 +130,7 @@ class RunResult:
     provenance: Mapping[str, str] = field(default_factory=dict)
     evaluation: Evaluation | None = None
     operation_sizes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    nested: Nested = field(default_factory=dict)
     ranked: RankedBest | None = None
     refined: RankedBest | None = None
     passes: float | None = None

@@ -200,8 +200,8 @@ def _learns_from_more(run: RunRecords) -> bool:
 
 
 def _preferred(run: RunRecords) -> Iterator[tuple[str, str, list[str]]]:
-    """Every decision that has a choice, with the operation that theta prefers and its rivals."""
-    for decision, row in run.records[-1].probabilities.items():
+    """Every decision of the answer that has a choice, with the operation that theta prefers and its rivals."""
+    for decision, row in run.rows(run.records[-1]).items():
         best = run.latest.argmax[decision]
         if len(row) > 1:
             yield decision, best, [name for name in row if name != best]

@@ -24,6 +24,7 @@ from advnas.reports.contents import (
     process_best,
 )
 from advnas.strategies import Answer
+from advnas.structure import part_of
 
 _TAKEN: Mapping[Answer, TakenBy] = {"process_best": "process best", "ranked": "ranked", "refined": "refined"}
 
@@ -92,6 +93,14 @@ class RunRecords:
     def evaluation(self) -> Evaluation | None:
         """What retraining has shown, if that was done."""
         return self.result.evaluation if self.result else None
+
+    def part_of(self, answer: Operations) -> list[str]:
+        """The decisions that the network of an answer contains; all of them as long as there is no result."""
+        return part_of(self.result.nested if self.result else {}, answer)
+
+    def rows(self, record: Record) -> Mapping[str, Mapping[str, float]]:
+        """The probabilities of a record, at the decisions that the most likely network contains."""
+        return {name: record.probabilities[name] for name in self.part_of(self.latest.argmax)}
 
     def answer(self, found: Record | RunResult) -> Operations | None:
         """What was retrained, or else what would be; None before there is one: answer stages come at the end."""

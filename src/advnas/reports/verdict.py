@@ -11,7 +11,7 @@ from advnas.reports.judging import judge
 from advnas.reports.pairs import ENOUGH, Difference, Pairing, compare
 from advnas.reports.study import Accuracies, RunRecords, StudyRecords
 from advnas.search.swaps import CreditCheck
-from advnas.search.verdict import DECIDED_ENTROPY, MANY_FREE, Remark, free_share, undecided
+from advnas.search.verdict import DECIDED_ENTROPY, MANY_FREE, Remark, free_share, mean_entropy, undecided
 
 _SHOWN = 4  # decisions that are named
 
@@ -104,18 +104,21 @@ def _free_share(run: RunRecords) -> float | None:
     """Of the decisions where operations with and without weights compete, how many went to one without."""
     sizes = run.result.operation_sizes if run.result else {}
     cell = run.answer(run.latest)
-    return None if cell is None else free_share(sizes, cell)
+    return None if cell is None else free_share({name: sizes[name] for name in run.part_of(cell) if sizes}, cell)
 
 
 def _certainty(strategy: str, runs: Sequence[RunRecords]) -> Iterator[Remark]:
-    shares = [run.records[-1].entropy / run.records[0].entropy for run in runs if run.records[0].entropy > 0]
+    entropies = [
+        tuple(mean_entropy(run.rows(record)) for record in (run.records[0], run.records[-1])) for run in runs
+    ]
+    shares = [last / first for first, last in entropies if first > 0]
     share = statistics.fmean(shares) if shares else 0.0
     told = f"The entropy of {strategy}'s decisions fell to {100 * share:.0f} % of its start"
     if share <= DECIDED_ENTROPY:
         yield Remark(True, f"{told}: the search has settled.")
     else:
         yield Remark(False, f"{told}: it has not settled. Search longer, or with a larger learning rate of theta.")
-    open_ones = {run.seed: undecided(run.records[-1].probabilities) for run in runs}
+    open_ones = {run.seed: undecided(run.rows(run.records[-1])) for run in runs}
     named = [f"seed {seed}: {', '.join(names)}" for seed, names in open_ones.items() if names]
     if named:
         yield Remark(None, f"Undecided in {strategy}, two operations being as good as equal: {'; '.join(named)}.")

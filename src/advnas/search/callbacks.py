@@ -14,9 +14,9 @@ from advnas.arguments import check_count
 from advnas.records.restoring import rolled_back_on_failure
 from advnas.search.step import Step
 from advnas.search.verdict import is_decided
+from advnas.structure import Nesting
 
 if TYPE_CHECKING:
-    from advnas.architecture import Architecture
     from advnas.search.loop import SearchRun
     from advnas.search.search import Search
 
@@ -142,8 +142,8 @@ class Patience(Callback):
     """Stop when the answer has been decided for so many epochs in a row.
 
     An epoch counts if at its end the search is decided (`Verdict.decided`: the entropy is at most half of its
-    start, and at no decision the two most likely operations are close) and the most likely architecture is the one
-    of the epoch before. Any other epoch starts the count again.
+    start, and at no decision the two most likely operations are close) and the most likely network is the one of
+    the epoch before. Any other epoch starts the count again.
     """
 
     def __init__(self, epochs: int) -> None:
@@ -152,9 +152,9 @@ class Patience(Callback):
 
     def epoch(self, run: RunView) -> None:
         """Count the epoch."""
-        answer: Architecture = run.search.argmax()
-        same = is_decided(run.search) and dict(answer) == self._answer
-        self._count, self._answer = (self._count + 1 if same else 0), dict(answer)
+        answer = dict(Nesting.of(run.search.space).canonical(run.search.argmax()))
+        same = is_decided(run.search) and answer == self._answer
+        self._count, self._answer = (self._count + 1 if same else 0), answer
         if self._count >= self._epochs:
             raise StopSearch(f"the answer has been decided and the same for {self._count} epochs (patience)")
 

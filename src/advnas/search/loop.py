@@ -15,6 +15,7 @@ from advnas.search.schedule import Length, turn
 from advnas.search.step import LossOf, Step
 from advnas.search.swaps import CreditCheck, check_credit, plan_squares
 from advnas.search.work import Keeper, Work
+from advnas.structure import Nesting
 
 if TYPE_CHECKING:
     from advnas.search.search import Search
@@ -138,6 +139,7 @@ class SearchRun:
             "seed": self.search.seed,
             **self.search.answers(),
             "operation_sizes": self.search.space.operation_sizes(),
+            "nested": Nesting.of(self.search.space).nested,
             "credit": self.credit.to_json() if self.credit is not None and self.credit.swaps else None,
         }
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from advnas import strategies
 from advnas.notebook import table
+from advnas.structure import Nesting, part_of
 
 if TYPE_CHECKING:
     from advnas.search.search import Search
@@ -50,7 +51,11 @@ class Verdict:
         return table("Verdict", ((MARKS[remark.good], remark.text) for remark in self.remarks))
 
 
-def undecided(probabilities: Mapping[str, Mapping[str, float]]) -> list[str]:
+Rows = Mapping[str, Mapping[str, float]]
+"""By decision: the probability of every operation."""
+
+
+def undecided(probabilities: Rows) -> list[str]:
     """Decisions whose two most likely operations are close."""
     ranked = {name: sorted(row.values(), reverse=True) for name, row in probabilities.items()}
     return [name for name, row in ranked.items() if len(row) > 1 and row[0] - row[1] < CLOSE]
@@ -69,9 +74,18 @@ def initial_entropy(search: "Search") -> float:
     return statistics.fmean(math.log(size) for size in search.space.sizes)
 
 
+def mean_entropy(probabilities: Rows) -> float:
+    """Mean over the decisions, in nats."""
+    return statistics.fmean(-sum(p * math.log(p) for p in row.values() if p > 0) for row in probabilities.values())
+
+
 def is_decided(search: "Search") -> bool:
-    """Whether the entropy is at most half of its start, and nowhere the two most likely operations are close."""
-    return _entropy_share(search) <= DECIDED_ENTROPY and not undecided(search.probabilities())
+    """Whether the entropy is at most half of its start, and nowhere the two most likely operations are close.
+
+    Only decisions that the most likely network contains count.
+    """
+    rows = _rows_of_answer(search)
+    return _entropy_share(rows) <= DECIDED_ENTROPY and not undecided(rows)
 
 
 def verdict_of(search: "Search") -> Verdict:
@@ -97,17 +111,29 @@ def undecided_warning(search: "Search") -> str:
     )
 
 
-def _entropy_share(search: "Search") -> float:
-    start = initial_entropy(search)
-    return search.distribution.entropy().mean().item() / start if start else 0.0
+def _rows_of_answer(search: "Search") -> Rows:
+    """The probabilities at the decisions that the most likely network contains."""
+    rows = search.probabilities()
+    return {name: rows[name] for name in _part_of_answer(search)}
+
+
+def _part_of_answer(search: "Search") -> list[str]:
+    return part_of(Nesting.of(search.space).nested, search.argmax())
+
+
+def _entropy_share(probabilities: Rows) -> float:
+    start = statistics.fmean(math.log(len(row)) for row in probabilities.values())
+    return mean_entropy(probabilities) / start if start else 0.0
 
 
 def _certainty(search: "Search") -> Iterator[Remark]:
-    share, steps = _entropy_share(search), search.architecture_steps
-    told = f"The entropy of the decisions is {100 * share:.0f} % of its start after {steps:,} steps of theta"
+    rows, steps = _rows_of_answer(search), search.architecture_steps
+    share = _entropy_share(rows)
+    which = "decisions" if len(rows) == len(search.space) else "decisions that the answer contains"
+    told = f"The entropy of the {which} is {100 * share:.0f} % of its start after {steps:,} steps of theta"
     settled = share <= DECIDED_ENTROPY
     yield Remark(settled, f"{told}: the search has {'' if settled else 'not '}settled.")
-    names = undecided(search.probabilities())
+    names = undecided(rows)
     if names:
         more = f" and {len(names) - _SHOWN} more" if names[_SHOWN:] else ""
         listed = ", ".join(names[:_SHOWN]) + more
@@ -115,7 +141,8 @@ def _certainty(search: "Search") -> Iterator[Remark]:
 
 
 def _collapse(search: "Search") -> Iterator[Remark]:
-    share = free_share(search.space.operation_sizes(), search.argmax())
+    sizes, answer = search.space.operation_sizes(), search.argmax()
+    share = free_share({name: sizes[name] for name in _part_of_answer(search)}, answer)
     if share is not None:
         told = f"{100 * share:.0f} % of the chosen operations have no weights, where others have some"
         bad = share > MANY_FREE

@@ -4,6 +4,7 @@ The unit is one forward pass of one architecture over one minibatch.
 """
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -17,6 +18,7 @@ from advnas.architecture import Architecture
 from advnas.records.files import write_atomically
 from advnas.search import LossOf, Recorder, Search, SearchRun
 from advnas.strategies import Answer
+from advnas.structure import Nesting
 
 _ROUNDS = 2  # of a refinement, at most: the second finds that there is no more to gain, as a rule
 
@@ -64,7 +66,8 @@ def _rank(run: SearchRun, recorder: Recorder, answers: Mapping[str, Answer]) -> 
     passes = steps * passes_per_turn(run.search, list(answers))
     if "refined" in answers.values():
         passes += _refining_passes(run.search, minibatches)
-    plan = Halving.costing(passes, run.search.space.size, minibatches)
+    different = Nesting.of(run.search.space).count(at_most=max(1, math.ceil(passes)))
+    plan = Halving.costing(passes, different, minibatches)
     ranked = rank_uniform(run.search, losses, plan, on_minibatch=lambda: recorder.end_turn(save=False))
     if group.rank == 0:
         lines = (json.dumps(_line(one)) + "\n" for one in ranked)
