@@ -50,7 +50,7 @@ def pretrain(text: Tensor, layers: int, steps: int) -> nn.Module:
 
 def with_corrections(base: nn.Module) -> nn.Module:
     """Freeze a network, and correct all of its inner linear layers."""
-    base.requires_grad_(False)
+    base.train().requires_grad_(False)  # `retrain` returns it in evaluation mode
     inner = [name for name, module in base.named_modules() if type(module) is nn.Linear and name.startswith("body")]
     for name in inner:
         place, _, attribute = name.rpartition(".")

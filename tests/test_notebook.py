@@ -12,6 +12,11 @@ def network():
     return nn.Sequential(Choice({"a": nn.Linear(2, 2), "<b>": nn.Identity()}, name="x & y"))
 
 
+class Unsized:
+    def __iter__(self):
+        return iter([torch.zeros(1000, 2)] * 50)
+
+
 def loss(model, batch):
     return model(batch).square().mean()
 
@@ -25,10 +30,8 @@ def test_everything_in_a_table_is_escaped():
 
 def test_a_task_does_not_print_its_data():
     data = [torch.zeros(1000, 2)] * 50
-    text = repr(Task(data, iter(data), loss))
-    assert (
-        text == "Task(training: 50 minibatches in a list, validation: minibatches in a list_iterator, loss: loss)"
-    )
+    text = repr(Task(data, Unsized(), loss))
+    assert text == "Task(training: 50 minibatches in a list, validation: minibatches in a Unsized, loss: loss)"
     assert "tensor" not in Task(data, data, loss)._repr_html_()
 
 

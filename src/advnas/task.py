@@ -1,12 +1,13 @@
 """A task: data, and the loss of a model on a minibatch of it."""
 
 import math
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from advnas.notebook import table
 
@@ -29,6 +30,9 @@ class Task:
             learn from it. Tables and reports show the name of the function, and the mean over minibatches.
         examples: how many examples or tokens the loss of one minibatch is the mean of, for strategies that need the
             number.
+
+    Raises:
+        ValueError: some of the data can be read only once.
     """
 
     training: Iterable[Any]
@@ -38,18 +42,26 @@ class Task:
     metric: Callable[[nn.Module, Any], float] | None = None
     examples: int | None = None
 
+    def __post_init__(self) -> None:
+        for name, batches in self._data().items():
+            refuse_read_once(batches, f"the {name} data are read again and again")
+
     def __repr__(self) -> str:
         return f"Task({', '.join(f'{name}: {value}' for name, value in self._rows())})"
 
     def _repr_html_(self) -> str:
         return table("Task", self._rows())
 
+    def _data(self) -> dict[str, Iterable[Any]]:
+        """The data there are, by name."""
+        named = {"training": self.training, "validation": self.validation, "test": self.test}
+        return {name: batches for name, batches in named.items() if batches is not None}
+
     def _rows(self) -> list[tuple[str, str]]:
         """What there is, by name; never the data themselves."""
-        data = {"training": self.training, "validation": self.validation, "test": self.test}
         functions = {"loss": self.loss, "metric": self.metric}
         return [
-            *((name, _described(batches)) for name, batches in data.items() if batches is not None),
+            *((name, _described(batches)) for name, batches in self._data().items()),
             *((name, _name_of(function)) for name, function in functions.items() if function is not None),
         ]
 
@@ -61,6 +73,21 @@ def _described(batches: Iterable[Any]) -> str:
 
 def _name_of(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", type(function).__name__)
+
+
+def refuse_read_once(batches: Iterable[Any], use: str) -> None:
+    """Raise ValueError for an iterator, unless it is somebody's own loader, which has a length and begins anew.
+
+    Args:
+        batches: the data.
+        use: what is done with them, as a sentence.
+    """
+    begins_anew = isinstance(batches, Sized) and not isinstance(batches, _BaseDataLoaderIter)
+    if isinstance(batches, Iterator) and not begins_anew:
+        raise ValueError(
+            f"A {type(batches).__name__} can be read only once, and {use}. Pass a list, a DataLoader, "
+            "or an object whose __iter__ begins anew."
+        )
 
 
 def length_of(batches: Iterable[Any]) -> int | None:

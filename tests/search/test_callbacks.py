@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.optim.lr_scheduler import ExponentialLR, OneCycleLR
+from torch.optim.lr_scheduler import ExponentialLR, OneCycleLR, ReduceLROnPlateau
 
 from advnas import Callback, Choice, Search, StopSearch, Task
 from advnas.search import StepScheduler
@@ -12,6 +12,10 @@ from advnas.search import StepScheduler
 BATCHES = [(one, one.sum(1, keepdim=True)) for one in torch.linspace(-1, 1, 32).reshape(4, 4, 2)]
 TASK = Task(BATCHES[:2], BATCHES[2:], lambda model, batch: F.mse_loss(model(batch[0]), batch[1]))
 PER_EPOCH = 2
+
+
+def network():
+    return nn.Sequential(Choice({one: nn.Linear(2, 2) for one in "abc"}, name="c"), nn.Linear(2, 1))
 
 
 class Rates(Callback):
@@ -36,8 +40,7 @@ class StopAt(Callback):
 class TestStepScheduler:
     def run(self, folder, epochs, total_steps, *callbacks):
         torch.manual_seed(0)
-        model = nn.Sequential(Choice({one: nn.Linear(2, 2) for one in "abc"}, name="c"), nn.Linear(2, 1))
-        search, rates = Search(model), Rates()
+        search, rates = Search(network()), Rates()
         scheduler = StepScheduler(OneCycleLR(search.weight_optimizer, max_lr=0.1, total_steps=total_steps))
         options = {"folder": folder, "resume": folder is not None, "progress": False}
         search.run(TASK, epochs=epochs, **options, callbacks=[rates, scheduler, *callbacks])
@@ -70,8 +73,22 @@ class TestStepScheduler:
         with pytest.raises(ValueError, match=r"has taken 0 steps and .* 12 weight steps left"):
             self.run(None, 6, given)
 
+    @pytest.mark.parametrize("of", ["another optimiser", "another search"])
+    def test_a_scheduler_of_another_optimiser_is_refused_before_any_step(self, of):
+        search = Search(network())
+        others = {"another optimiser": torch.optim.SGD(search.model.parameters(), lr=0.1)}
+        others["another search"] = Search(network()).weight_optimizer
+        scheduler = StepScheduler(ExponentialLR(others[of], gamma=0.5))
+        with pytest.raises(ValueError, match=r"StepScheduler\(ExponentialLR\(search\.weight_optimizer, \.\.\.\)\)"):
+            search.run(TASK, epochs=2, progress=False, callbacks=[scheduler])
+        assert search.weight_steps == 0
+
+    def test_a_scheduler_that_is_told_a_loss_is_refused_with_the_callback_that_tells_it(self):
+        with pytest.raises(TypeError, match=r"ReduceLROnPlateau.*`epoch` calls scheduler\.step\(run\.record"):
+            StepScheduler(ReduceLROnPlateau(Search(network()).weight_optimizer))
+
     def test_schedulers_without_a_length_take_any_number_of_steps(self):
-        search = Search(nn.Sequential(Choice({one: nn.Linear(2, 2) for one in "ab"}), nn.Linear(2, 1)))
+        search = Search(network())
         scheduler = ExponentialLR(search.weight_optimizer, gamma=0.5)
         search.run(TASK, epochs=2, progress=False, callbacks=[StepScheduler(scheduler)])
         assert scheduler.last_epoch == 2 * PER_EPOCH

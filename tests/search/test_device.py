@@ -1,10 +1,13 @@
 import os
 import subprocess
 import sys
+from collections import UserDict
+from dataclasses import dataclass
 
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.rnn import pack_sequence
 
 from advnas import Choice, Search, Task
 from advnas.answers import finalists, rank_architectures, refine
@@ -19,6 +22,60 @@ def test_a_batch_is_placed_with_all_its_tensors():
     placed = Device("meta").place(batch)
     assert placed["x"].device.type == placed["more"][0].device.type == "meta"
     assert placed["more"][1] == "text"
+
+
+@dataclass(frozen=True)
+class Pair:
+    x: torch.Tensor
+    names: tuple[str, ...]
+
+
+class Graph:
+    """Moves itself, in place, as the data of torch_geometric do."""
+
+    def __init__(self):
+        self.nodes = torch.ones(3)
+
+    def to(self, device):
+        self.nodes = self.nodes.to(device)
+        return self
+
+
+class Forgetful(Graph):
+    def to(self, device):
+        self.nodes = self.nodes.to(device)
+
+
+class Encoding(UserDict):
+    """As the BatchEncoding of transformers."""
+
+    def to(self, device):
+        self.data = {name: value.to(device) for name, value in self.data.items()}
+        return self
+
+
+@pytest.mark.parametrize(
+    ("batch", "tensor_of"),
+    [
+        (Pair(torch.ones(2), ("a", "b")), lambda batch: batch.x),
+        ([Pair(torch.ones(2), ())], lambda batch: batch[0].x),
+        (UserDict(x=torch.ones(2), more=[1]), lambda batch: batch["x"]),
+        (Encoding(x=torch.ones(2)), lambda batch: batch["x"]),
+        ((Graph(), "text"), lambda batch: batch[0].nodes),
+        (Forgetful(), lambda batch: batch.nodes),
+        (pack_sequence([torch.ones(3), torch.ones(2)]), lambda batch: batch.data),
+    ],
+)
+def test_batches_of_many_kinds_are_placed_and_those_of_the_user_left_as_they_are(batch, tensor_of):
+    placed = Device("meta").place(batch)
+    assert type(placed) is type(batch)
+    assert tensor_of(placed).device.type == "meta"
+    assert tensor_of(batch).device.type == "cpu"
+
+
+def test_what_has_no_tensors_is_placed_as_it_is():
+    batch = [Graph, "text", 1, None, range(3), nn.Linear]
+    assert Device("meta").place(batch) == batch
 
 
 def test_a_task_on_a_device_has_its_batches_there():

@@ -72,6 +72,27 @@ def test_what_makes_no_optimiser_is_refused():
         Search(network(), weight_optimizer=list)
 
 
+@pytest.mark.parametrize("given", ["adam", 0.05])
+@pytest.mark.parametrize("name", ["weight_optimizer", "architecture_optimizer"])
+def test_names_and_rates_are_no_optimisers(name, given):
+    message = rf"{name} must be a function that makes .*, got {given!r}\. Write {name}=partial\(torch\.optim\.AdamW"
+    with pytest.raises(TypeError, match=message):
+        Search(network(), **{name: given})
+
+
+def test_a_ready_optimiser_cannot_be_that_of_theta():
+    model = network()
+    with pytest.raises(TypeError, match=r"got a ready Adam .* Write .*=partial\(torch\.optim\.Adam,"):
+        Search(model, architecture_optimizer=torch.optim.Adam(model.parameters()))
+
+
+def test_an_optimiser_is_made_from_parameters_and_not_from_a_model():
+    with pytest.raises(TypeError, match=r"looked for \.parameters in that list, as of a model"):
+        Search(network(), weight_optimizer=lambda model: torch.optim.AdamW(model.parameters()))
+    with pytest.raises(AttributeError, match="no attribute 'typo'"):
+        Search(network(), weight_optimizer=lambda parameters: torch.typo)
+
+
 def test_another_optimiser_like_a_ready_one_is_made_for_a_retraining():
     model = network()
     search = Search(model, weight_optimizer=torch.optim.AdamW(model.parameters(), lr=0.3, weight_decay=0.2))

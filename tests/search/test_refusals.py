@@ -214,7 +214,7 @@ def test_modules_that_are_replaced_after_the_search_was_made_are_told(change, ki
 def test_other_numbers_in_the_same_parameters_are_no_change():
     search = Search(network(), "random")
     search.model.load_state_dict(network().state_dict())
-    search.model.double().float().eval()
+    search.model.double().float()
     search.weight_step(loss_of)
 
 

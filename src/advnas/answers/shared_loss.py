@@ -1,7 +1,7 @@
 """The loss of architectures with the weights that they share."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from advnas.architecture import Architecture, Draw
 from advnas.modes import batch_statistics
 from advnas.randomness import seeded
 from advnas.search import Search
+from advnas.task import refuse_read_once
 
 LossOnBatch = Callable[[nn.Module, Any], Tensor]
 
@@ -45,11 +46,7 @@ class SharedLoss:
     """
 
     def __init__(self, search: Search, batches: Iterable[Any], loss: LossOnBatch, *, seed: int = 0) -> None:
-        if isinstance(batches, Iterator):
-            raise ValueError(
-                f"Every architecture is run on all the batches, and a {type(batches).__name__} can be read only "
-                "once. Pass a list or a DataLoader."
-            )
+        refuse_read_once(batches, "every architecture is run on all the batches")
         self.passes = 0
         self._search, self._batches, self._loss, self._seed = search, batches, loss, seed
         self._known: dict[Architecture, Judgement] = {}

@@ -4,7 +4,7 @@ from advnas.gates.gate import ActiveCandidate, Node
 from advnas.gates.placement import GatePlacement, find_placement, last_norm
 from advnas.gates.rivals import Lend, Rerun, Rival, add_zero_gates, at_hand
 from advnas.gates.route import Route, Slot, Trace
-from advnas.gates.trees import is_weighable, map_tensors, parts_of, strange_leaf, tensors_in
+from advnas.gates.trees import is_weighable, map_parts, map_tensors, parts_of, strange_leaf, tensors_in
 
 __all__ = [
     "ActiveCandidate",
@@ -21,6 +21,7 @@ __all__ = [
     "find_placement",
     "is_weighable",
     "last_norm",
+    "map_parts",
     "map_tensors",
     "parts_of",
     "strange_leaf",

@@ -30,6 +30,23 @@ def map_tensors(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     return rebuild([map_tensors(function, *row) for row in rows])
 
 
+def map_parts(known: Callable[[Any], bool], function: Callable[[Any], Any], tree: Any) -> Any:
+    """Apply a function to the parts of a tree that are known, the largest first; other leaves stay as they are.
+
+    Args:
+        known: whether a part is one of them; nothing is then looked for inside.
+        function: makes what stands in its place.
+        tree: as for `map_tensors`.
+    """
+    if known(tree):
+        return function(tree)
+    found = _take_apart(tree)
+    if found is None:
+        return tree
+    parts, rebuild = found
+    return rebuild([map_parts(known, function, part) for part in parts])
+
+
 def tensors_in(tree: Any) -> list[Tensor]:
     """All tensors of a tree, in the order in which `map_tensors` comes to them."""
     return [leaf for leaf in _leaves(tree) if isinstance(leaf, Tensor)]

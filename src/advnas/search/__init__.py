@@ -21,6 +21,7 @@ from advnas.search.step import (
     Step,
 )
 from advnas.search.swaps import CreditCheck, CreditWarning, Swap
+from advnas.search.training_step import EvaluationModeWarning, StepsOverWarning
 from advnas.search.unreached import UnreachedWarning
 from advnas.search.verdict import UndecidedWarning, Verdict
 
@@ -33,6 +34,7 @@ __all__ = [
     "CreditWarning",
     "Draws",
     "Ema",
+    "EvaluationModeWarning",
     "Length",
     "LossOf",
     "Minibatches",
@@ -51,6 +53,7 @@ __all__ = [
     "SearchStopped",
     "Step",
     "StepScheduler",
+    "StepsOverWarning",
     "StopSearch",
     "Swap",
     "TimeLimit",

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from advnas.arguments import check_count
 from advnas.records.restoring import rolled_back_on_failure
@@ -176,14 +176,24 @@ class StepScheduler(Callback):
 
     Args:
         scheduler: of `search.weight_optimizer`, such as OneCycleLR.
+
+    Raises:
+        TypeError: the scheduler is a ReduceLROnPlateau, which is told a loss per epoch.
     """
 
     def __init__(self, scheduler: LRScheduler) -> None:
+        if isinstance(scheduler, ReduceLROnPlateau):
+            raise TypeError(
+                "ReduceLROnPlateau.step must be told a loss, which StepScheduler does not do. Write a Callback "
+                "whose `epoch` calls scheduler.step(run.record['loss']), as docs/howto/common_practice.md shows it "
+                "under Schedulers."
+            )
         self._scheduler = scheduler
         self._length = {name: vars(scheduler)[name] for name in _LENGTH if name in vars(scheduler)}
 
     def start(self, run: RunView) -> None:
-        """See whether the scheduler can take the steps that are left."""
+        """See whether the scheduler is of this search, and can take the steps that are left."""
+        _check_owner(self._scheduler, run.search)
         scheduler, left = self._scheduler, run.length.turns - run.search.weight_steps
         needed = scheduler.last_epoch + left
         if not self._length or scheduler.total_steps >= needed:  # type: ignore[attr-defined]
@@ -210,6 +220,17 @@ class StepScheduler(Callback):
     def restore(self, state: Mapping[str, Any]) -> None:
         """Give it back to the scheduler."""
         self._scheduler.load_state_dict(dict(state))
+
+
+def _check_owner(scheduler: LRScheduler, search: "Search") -> None:
+    """Refuse a scheduler that does not change the rates of the weights; a wrapped optimiser has the same groups."""
+    given = getattr(scheduler, "optimizer", None)
+    if given is not None and given.param_groups is not search.weights.optimizer.param_groups:
+        kind = type(scheduler).__name__
+        raise ValueError(
+            f"The {kind} is of another optimiser than that of this search's weights, so that their rates would not "
+            f"follow it. Write StepScheduler({kind}(search.weight_optimizer, ...))."
+        )
 
 
 @contextmanager

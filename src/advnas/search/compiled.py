@@ -16,7 +16,7 @@ def warn_if_compiled(model: nn.Module) -> None:
                 "that is drawn is a graph of its own, so nearly every step compiles anew. Compile the candidates "
                 "instead, Choice({'a': torch.compile(a), ...}), and the derived network at the end.",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
             return
 

@@ -1,16 +1,18 @@
 """Where and in which precision a model computes."""
 
+import copy
 import functools
 import os
+from collections import UserDict
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
-from torch import nn
-from torch.utils._pytree import tree_map_only
+from torch import Tensor, nn
 
+from advnas.gates import map_parts
 from advnas.task import Task
 
 _KERNELS = 16_384
@@ -45,8 +47,18 @@ class Device:
             raise ValueError(f"The device {self.name!r} cannot be used here: {reason}. Write cpu.") from error
 
     def place(self, batch: Any) -> Any:
-        """The same batch with all its tensors on the device."""
-        return tree_map_only(torch.Tensor, lambda tensor: tensor.to(self.name, non_blocking=True), batch)
+        """The same batch with all its tensors on the device, in containers and in objects that have a `to`."""
+        return map_parts(_can_move, self._moved, batch)
+
+    def _moved(self, part: Any) -> Any:
+        if isinstance(part, Tensor):
+            return part.to(self.name, non_blocking=True)
+        other = copy.copy(part)  # many a `to` changes its object, and the data are the user's
+        if not _has_to(part):
+            other.data = self.place(part.data)
+            return other
+        moved = other.to(self.name)
+        return other if moved is None else moved
 
     def computing(self) -> AbstractContextManager[object]:
         """While this is open, operations run in the precision; with float32, an autocast around it stays."""
@@ -54,8 +66,20 @@ class Device:
         return nullcontext() if dtype is None else torch.autocast(torch.device(self.name).type, dtype=dtype)
 
 
+def _can_move(part: Any) -> bool:
+    """Whether a part of a batch is moved as it is: before it is taken apart, as a PackedSequence is a tuple too."""
+    return _has_to(part) or isinstance(part, UserDict)
+
+
+def _has_to(part: Any) -> bool:
+    return callable(getattr(type(part), "to", None))
+
+
 def on_device(task: Task, device: str) -> Task:
     """The same task with all tensors of a minibatch taken to a device before the loss or the metric is computed.
+
+    Tensors are found in tuples, lists, dicts, dataclasses and what else torch.utils._pytree knows. An object with a
+    method `to`, such as a PackedSequence, a BatchEncoding or a graph, moves itself.
 
     `Search.run(device=...)` does this for its own call. What judges or trains the answer afterwards is given the
     task as this function returns it.

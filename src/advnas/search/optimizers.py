@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import torch
 from torch import nn
 from torch.optim import Optimizer
 
@@ -19,15 +20,10 @@ def weight_optimizer_of(given: OptimizerOf | Optimizer, model: nn.Module) -> Opt
         model: whose parameters they are.
 
     Raises:
-        ValueError: a ready optimiser is of another model.
+        ValueError: a ready optimiser is of another model, or computes the loss itself.
         TypeError: it is neither.
     """
-    made = given if isinstance(given, Optimizer) else given(list(model.parameters()))
-    if not isinstance(made, Optimizer):
-        raise TypeError(
-            f"weight_optimizer must be an optimiser or make one from parameters, and gave {type(made).__name__}. "
-            "Write for example weight_optimizer=partial(torch.optim.AdamW, lr=1e-3)."
-        )
+    made = given if isinstance(given, Optimizer) else _made(given, list(model.parameters()), "weight_optimizer")
     own = {id(parameter) for parameter in model.parameters()}
     strange = sum(id(parameter) not in own for group in made.param_groups for parameter in group["params"])
     if strange:
@@ -36,6 +32,47 @@ def weight_optimizer_of(given: OptimizerOf | Optimizer, model: nn.Module) -> Opt
             "model.parameters() after the model is complete, or give a function that makes it."
         )
     return refuse_closures(made)
+
+
+def theta_optimizer_of(given: OptimizerOf, parameters: list[nn.Parameter]) -> Optimizer:
+    """Return the optimiser of theta.
+
+    Args:
+        given: called with theta's parameters.
+        parameters: of theta.
+
+    Raises:
+        ValueError: it computes the loss itself.
+        TypeError: it is an optimiser that is ready, or makes none.
+    """
+    if isinstance(given, Optimizer):
+        raise TypeError(
+            f"architecture_optimizer must make an optimiser of theta, which the search itself makes, got a ready "
+            f"{type(given).__name__} of something else. Write {_example('architecture_optimizer', type(given))}."
+        )
+    return refuse_closures(_made(given, parameters, "architecture_optimizer"))
+
+
+def _made(given: OptimizerOf, parameters: list[nn.Parameter], name: str) -> Optimizer:
+    """Call a function that makes an optimiser from parameters; say what `name` takes if it is none."""
+    what = f"{name} must be a function that makes an optimiser from a list of parameters"
+    if not callable(given):
+        raise TypeError(f"{what}, got {given!r}. Write {_example(name)}.")
+    try:
+        made = given(parameters)
+    except AttributeError as error:
+        if error.obj is not parameters:
+            raise
+        raise TypeError(
+            f"{what}, and looked for .{error.name} in that list, as of a model. Write {_example(name)}."
+        ) from error
+    if not isinstance(made, Optimizer):
+        raise TypeError(f"{what}, and gave {type(made).__name__}. Write {_example(name)}.")
+    return made
+
+
+def _example(name: str, kind: type[Optimizer] = torch.optim.AdamW) -> str:
+    return f"{name}=partial(torch.optim.{kind.__name__}, lr=1e-3)"
 
 
 def factory_of(given: OptimizerOf | Optimizer) -> OptimizerOf:

@@ -11,6 +11,7 @@ from advnas.architecture import Draw
 from advnas.gates import Lend, Trace, at_hand
 from advnas.randomness import alone, seed_of, seeded
 from advnas.records.interrupts import held_interrupts, interruptible
+from advnas.search.compiled import warn_if_compiled
 from advnas.search.precision import Precision
 from advnas.search.schedule import Progress
 from advnas.search.step import UNTOUCHED, Accumulated, LossOf, NonFinite, NonFiniteLoss
@@ -26,6 +27,7 @@ class Parent:
     """
 
     def __init__(self, model: nn.Module, seed: int, progress: Progress) -> None:
+        warn_if_compiled(model)
         _refuse_wrappers(model)
         _refuse_lazy(model)
         self.model, self.space = model, SearchSpace(model)

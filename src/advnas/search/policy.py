@@ -22,8 +22,9 @@ from advnas.records.restoring import (
     rolled_back_on_failure,
 )
 from advnas.search.budget import Budget
+from advnas.search.optimizers import theta_optimizer_of
 from advnas.search.schedule import TRAVEL, USUAL_RATE, Annealing, Rates, constant, fitted_adam, fitted_rate
-from advnas.search.step import Draws, NonFinite, OptimizerOf, Step, check_finite, make_optimizer
+from advnas.search.step import Draws, NonFinite, OptimizerOf, Step, check_finite
 from advnas.search.undo import undone_on_failure
 from advnas.strategies import Feedback, Phase, State, Strategy
 
@@ -71,7 +72,7 @@ class Policy:
     ) -> None:
         self.strategy, self.clip = strategy, clip
         self.theta = Theta(sizes, batch=batch)
-        self.optimizer = make_optimizer(optimizer, self.theta.parameters)
+        self.optimizer = theta_optimizer_of(optimizer, self.theta.parameters)
         self.settings = optimizer_settings(self.optimizer)
         self.rates = Rates(self.optimizer, annealing)
         self._fitted = optimizer is fitted_adam

@@ -199,8 +199,9 @@ def _refuse_another_run(search: "Search", resumed: Path | None) -> None:
     if search.weight_steps and (resumed is None or not any(resumed.glob("checkpoint-*.json"))):
         raise ValueError(
             f"This search has already taken {search.weight_steps} weight steps, and its schedules are over or "
-            "under way. Make a new Search, take further steps with weight_step and architecture_step, or extend a "
-            "run that has a folder: run(..., epochs=MORE, folder=ITS_FOLDER, resume=True)."
+            "under way. Make a new Search, take further steps with weight_step and architecture_step after "
+            "search.progress.set_length(MORE), or extend a run that has a folder: run(..., epochs=MORE, "
+            "folder=ITS_FOLDER, resume=True)."
         )
 
 

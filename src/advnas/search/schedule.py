@@ -38,14 +38,21 @@ class Rates:
         self._optimizer, self._annealing = optimizer, annealing
         self.initial = [group["lr"] for group in optimizer.param_groups]
 
-    def anneal(self, progress: float | None) -> None:
-        """Set the rates for a share of the search; None, where its length is not known, leaves them initial.
+    def factor(self, progress: float | None) -> float | None:
+        """Return the factor for a share of the search, 1 where its length is not known.
 
-        A scheduler of torch leaves `initial_lr` in the groups of its optimiser; then the rates are the scheduler's.
+        A scheduler of torch leaves `initial_lr` in the groups of its optimiser; then the rates are the scheduler's,
+        and the factor is None.
         """
         if any("initial_lr" in group for group in self._optimizer.param_groups):
+            return None
+        return 1.0 if progress is None else float(self._annealing(progress))
+
+    def anneal(self, progress: float | None) -> None:
+        """Set the rates for a share of the search, unless they are a scheduler's; see `factor`."""
+        factor = self.factor(progress)
+        if factor is None:
             return
-        factor = 1.0 if progress is None else float(self._annealing(progress))
         for group, rate in zip(self._optimizer.param_groups, self.initial, strict=True):
             group["lr"] = rate * factor
 
@@ -105,6 +112,11 @@ class Progress:
     def in_warmup(self) -> bool:
         """Whether theta is still fixed."""
         return self.weight_steps < self.warmup
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all weight steps were taken, as far as anybody said how many there are."""
+        return self.steps is not None and self.weight_steps >= self.steps
 
     @property
     def theta_is_due(self) -> bool:

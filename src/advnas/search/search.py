@@ -18,7 +18,6 @@ from advnas.parallel.group import Group
 from advnas.randomness import generator
 from advnas.records.restoring import check_form
 from advnas.search.budget import Amounts, Budget
-from advnas.search.compiled import warn_if_compiled
 from advnas.search.feedback import gather_feedback
 from advnas.search.loop import SearchRun
 from advnas.search.optimizers import factory_of
@@ -31,6 +30,7 @@ from advnas.search.running import RunOptions, carry_out
 from advnas.search.schedule import Progress, cosine, fitted_adam, turn
 from advnas.search.shared_weights import SharedWeights
 from advnas.search.step import Draws, LossOf, OptimizerOf, ProcessBest, Step
+from advnas.search.training_step import training_step
 from advnas.search.verdict import Verdict, verdict_of
 from advnas.stores import Store, make_store
 from advnas.strategies import Phase, Strategy
@@ -100,7 +100,6 @@ class Search:
         if isinstance(strategy, type):
             raise TypeError(f"A strategy must be an object, got a class. Write {strategy.__name__}().")
         self.schedule, self.seed = schedule, check_count("seed", seed, least=0)
-        warn_if_compiled(model)
         self.weight_clip, self.annealing = weight_clip, annealing
         self.make_weight_optimizer = factory_of(weight_optimizer)
         self.progress = Progress()
@@ -126,6 +125,7 @@ class Search:
         self.policy.budget = Budget.of(self.space, limit, penalty, costs)
         self.theta = self.policy.theta
         self.latest_run: SearchRun | None = None
+        self.warned: set[type[Warning]] = set()
         self.join(Group() if group is None else group, draws)
 
     def join(self, group: Group, draws: Draws = "shared") -> None:
@@ -224,7 +224,7 @@ class Search:
         """Algorithm 1, lines 2-5: draw an architecture and take one step of its weights."""
         phase = Phase.WARMUP if self.progress.in_warmup else Phase.WEIGHTS
         draw = self.policy.draw(phase, self.progress.of_theta).detached()  # 3    a ~ p_theta
-        with self.parent.step("weight step", draw), self.weights.training(draw) as path:
+        with training_step(self, "weight step", draw) as path:
             with self.parent.running(draw) as trace:  #                           every Choice follows the draw
                 passes = self.parent.passes(loss_of, trace if path.parameters else None)
                 loss = path.backward(passes)  # 4    delta_w: mean over ranks, finite, clipped
@@ -262,7 +262,7 @@ class Search:
         draw = self.policy.draw(Phase.ARCHITECTURE, self.progress.of_theta)
         gated = draw.as_leaf()  # theta's own graph comes later
         gates = gated.weights
-        with self.parent.step("joint step", draw), self.weights.training(draw) as path:
+        with training_step(self, "joint step", draw) as path:
             wanted = [gates] if gates.requires_grad else []
             with self.parent.running(gated) as trace:
                 passes = self.parent.passes(loss_of, trace if wanted or path.parameters else None)

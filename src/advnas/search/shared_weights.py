@@ -70,7 +70,7 @@ class SharedWeights:
         }
         everything = all(id(parameter) in self._groups for parameter in parameters)
         self._is_one_group = everything and len(self.optimizer.param_groups) == 1
-        self._rates = Rates(self.optimizer, annealing)
+        self.rates = Rates(self.optimizer, annealing)
         self.group = Group()
         self.precision = Precision()
         self.gradient_norm = 0.0  # of the latest step, before clipping
@@ -124,7 +124,7 @@ class SharedWeights:
         Raises:
             NonFinite: it made a weight infinite or not a number.
         """
-        self._rates.anneal(progress)
+        self.rates.anneal(progress)
         self._step(parameters)
         if not are_finite(parameters):
             raise NonFinite("The optimiser made a weight infinite or not a number")
