@@ -196,6 +196,52 @@ def test_inputs_without_a_batch_dimension_stay_as_they_are(tmp_path):
         export(Masked(), example, tmp_path, "pt2")
 
 
+class Tabular(nn.Module):
+    """Two columns of categories, the second of fewer, and a text with its length."""
+
+    def __init__(self):
+        super().__init__()
+        self.wide, self.narrow, self.token = nn.Embedding(100, 4), nn.Embedding(2, 4), nn.Embedding(100, 4)
+
+    def forward(self, columns, tokens, length):
+        words = self.token(tokens) * (torch.arange(tokens.shape[1]) < length.unsqueeze(1)).unsqueeze(-1)
+        return self.wide(columns[:, 0]) + self.narrow(columns[:, 1]) + words.sum(1) / length.unsqueeze(1)
+
+
+@pytest.mark.parametrize("to", ["plain", "pt2"])
+def test_rows_of_whole_numbers_stay_whole_and_fit_each_other(to, tmp_path):
+    example = (
+        torch.tensor([[99, 0], [98, 1], [97, 0]]),
+        torch.tensor([[1, 2, 3], [4, 5, 0], [6, 0, 0]]),
+        torch.tensor([3, 2, 1]),
+    )
+    assert export(Tabular(), example, tmp_path, to).dynamic_batch
+
+
+class Counted(nn.Module):
+    """A text has as many words as its length says."""
+
+    def forward(self, tokens, length):
+        if not torch.equal(tokens.ne(0).sum(1), length):
+            raise AssertionError("tokens and lengths of different rows")
+        return tokens.sum(1) / length
+
+
+def test_all_inputs_are_made_of_the_same_rows(tmp_path):
+    example = (torch.tensor([[1, 2, 3], [4, 5, 0], [6, 0, 0]]), torch.tensor([3, 2, 1]))
+    assert export(Counted(), example, tmp_path, "plain").dynamic_batch
+
+
+def test_a_module_that_fails_on_other_numbers_is_told(tmp_path):
+    class Cast(nn.Module):
+        def forward(self, codes):
+            return torch.arange(3.0)[codes.long()]
+
+    with pytest.raises(ValueError, match=r"Cast fails on other numbers like .* need an integer type"):
+        export(Cast(), (torch.tensor([0.0, 1.0, 2.0]).repeat(99),), tmp_path, "plain")
+    assert not list(tmp_path.iterdir())
+
+
 class Random(nn.Module):
     def forward(self, x):
         return x + torch.rand_like(x)

@@ -100,7 +100,7 @@ def plain(std=None):
 
 
 def test_a_seed_that_changes_an_initialisation_warns():
-    with pytest.warns(InitializationWarning, match=r"initialises 0\.weight otherwise.*derive\(fresh=make_model\)"):
+    with pytest.warns(InitializationWarning, match=r"initialises 0\.weight otherwise.*write fresh=make_model"):
         SearchSpace(plain(std=0.02)).derive({"x": "a"}, fresh=0)
 
 
@@ -129,3 +129,59 @@ def test_a_seed_that_does_what_the_constructor_did_does_not_warn(seed):
 def test_something_else_than_a_seed_or_a_function_is_refused(fresh, told):
     with pytest.raises(TypeError, match=rf"{told}\. Write derive\(fresh=make_model\)"):
         trained().derive({"block": "wide"}, fresh=fresh)
+
+
+class LowRank(nn.Module):
+    """A frozen linear layer and what is learnt beside it, as LoRA has it. The frozen scale has no layer."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer, self.down, self.up = layer.requires_grad_(False), nn.Linear(8, 2), nn.Linear(2, 8)
+        self.scale = nn.Parameter(torch.tensor(0.5), requires_grad=False)
+
+    def reset_parameters(self):
+        """Also those of the layer, as layers that inherit from nn.Linear do."""
+        self.layer.reset_parameters()
+
+    def forward(self, x):
+        return self.layer(x) + self.scale * self.up(self.down(x))
+
+
+def pretrained():
+    """A frozen block with statistics, an open layer beside frozen weights, and a BatchNorm that is trained."""
+    block = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.BatchNorm1d(8, affine=False)).requires_grad_(False)
+    choice = Choice({"lora": LowRank(nn.Linear(8, 8)), "skip": nn.Identity()}, name="x")
+    model = nn.Sequential(block, choice, nn.BatchNorm1d(8), nn.Linear(8, 1))
+    with torch.no_grad():
+        for name, tensor in model.state_dict().items():
+            if "num_batches" not in name:
+                tensor.copy_(torch.rand_like(tensor) + 1)
+    return SearchSpace(model)
+
+
+@pytest.mark.filterwarnings("ignore::advnas.fresh.InitializationWarning")
+def test_a_seed_leaves_frozen_weights_and_the_statistics_of_frozen_blocks_as_they_are():
+    space = pretrained()
+    inherited, fresh = (space.derive({"x": "lora"}, fresh=seed).state_dict() for seed in (None, 0))
+    kept = {name for name, tensor in fresh.items() if torch.equal(tensor, inherited[name])}
+    values = ("weight", "bias", "running_mean", "running_var")
+    assert kept - {"2.num_batches_tracked"} == {
+        *(f"0.0.{name}" for name in values[:2]),
+        *(f"0.1.{name}" for name in (*values, "num_batches_tracked")),
+        *(f"0.2.{name}" for name in (*values[2:], "num_batches_tracked")),
+        *(f"1.layer.{name}" for name in values[:2]),
+        "1.scale",
+    }
+
+
+def test_frozen_weights_that_were_loaded_after_the_search_was_made_do_not_warn():
+    space = SearchSpace(plain())
+    space.model[0].requires_grad_(False).weight.fill_(3.0)
+    assert space.derive({"x": "a"}, fresh=0)[0].weight.unique().tolist() == [3.0]
+
+
+def test_a_bare_parameter_needs_no_reset_while_it_is_frozen_only():
+    space = pretrained()
+    space.model[1].candidates[0].scale.requires_grad_(True)
+    with pytest.raises(TypeError, match=r"sets 1\.scale\. Write fresh=make_model"):
+        space.derive({"x": "lora"}, fresh=0)

@@ -8,7 +8,8 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 from torch.utils.data import DataLoader, IterableDataset
 
-from advnas import Choice, Search, Task
+from advnas import Choice, Search, Task, gates
+from advnas.answers import rank_architectures
 from advnas.retrain import Recipe, retrain
 from advnas.space import SearchSpace
 
@@ -19,6 +20,12 @@ def network(first=None):
     torch.manual_seed(0)
     middle = Choice({"linear": nn.Linear(2, 2), "skip": nn.Identity()}, name="middle")
     return nn.Sequential(nn.Linear(2, 2) if first is None else first, middle)
+
+
+@pytest.fixture(params=[0, gates.gate._SMALL], ids=["as in large networks", "as in small ones"])
+def both_kinds_of_gate(request, monkeypatch):
+    """A gate of 1 on a small tensor is a multiplication; the tensors here are all small."""
+    monkeypatch.setattr(gates.gate, "_SMALL", request.param)
 
 
 def square(model):
@@ -72,6 +79,7 @@ def by_grad(model):
     return sum(slope.square().sum() for slope in slopes.values())
 
 
+@pytest.mark.usefixtures("both_kinds_of_gate")
 @pytest.mark.parametrize("loss", [by_functional_call, by_vmap])
 @pytest.mark.parametrize("strategy", ["advantage", "darts", "reinforce"])
 def test_losses_by_transforms_give_the_slopes_of_plain_ones(loss, strategy):
@@ -83,6 +91,7 @@ def test_losses_by_transforms_give_the_slopes_of_plain_ones(loss, strategy):
     torch.testing.assert_close(*found)
 
 
+@pytest.mark.usefixtures("both_kinds_of_gate")
 @pytest.mark.parametrize("strategy", ["advantage", "darts"])
 def test_a_loss_of_gradients_can_be_searched(strategy):
     take_steps(Search(network(), strategy, steps=8), by_grad)
@@ -96,6 +105,56 @@ def test_rivals_inside_a_transform_are_refused(loss):
 
 def test_rivals_in_a_functional_call_work():
     take_steps(Search(network(), "contrast", steps=8), by_functional_call)
+
+
+# Losses that take gradients themselves
+
+
+def by_slopes(model, batch=X, *, enabled=True):
+    """A loss as of a force or of a differential equation: of the network's slope in its inputs."""
+    with torch.set_grad_enabled(enabled or torch.is_grad_enabled()):
+        x = batch.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(model(x).tanh().sum(), x, create_graph=True)
+        return (slope - 1).square().mean()
+
+
+@pytest.mark.usefixtures("both_kinds_of_gate")
+@pytest.mark.parametrize("strategy", ["advantage", "gdas", "darts", "snas", "reinforce", "exact_contrast"])
+def test_a_loss_that_takes_gradients_can_be_searched(strategy):
+    take_steps(Search(network(), strategy, steps=8), by_slopes)
+
+
+def test_a_loss_that_takes_gradients_can_be_judged_and_retrained():
+    task = Task([X], [X], by_slopes, metric=by_slopes)
+    search = Search(network(), "advantage")
+    search.run(task, epochs=4, progress=False)
+    assert len(rank_architectures(search, task.validation, task.loss, count=2)) == 2
+    assert len(retrain(search.derive(), task, epochs=2).history) == 2
+
+
+@pytest.mark.parametrize("strategy", ["contrast", "proxyless", "nasp"])
+def test_rivals_in_a_backward_pass_that_is_differentiated_are_refused(strategy):
+    with pytest.raises(ValueError, match=r"differentiates through choice 'middle'.*Write strategy='advantage'\."):
+        Search(network(), strategy).architecture_step(by_slopes)
+
+
+JUDGED = {
+    "an architecture step": lambda task: Search(network(), "reinforce").architecture_step(task.loss_on_x),
+    "other draws": lambda task: Search(network(), "parsec").architecture_step(task.loss_on_x),
+    "ranking": lambda task: rank_architectures(Search(network()), [X], task.loss, count=1),
+    "retraining": lambda task: retrain(nn.Linear(2, 2), task, epochs=1),
+}
+
+
+class Judged(Task):
+    def loss_on_x(self, model):
+        return self.loss(model, X)
+
+
+@pytest.mark.parametrize("judge", JUDGED.values(), ids=JUDGED)
+def test_a_loss_that_takes_gradients_where_none_are_kept_is_told_what_to_write(judge):
+    with pytest.raises(ValueError, match=r"takes gradients itself.*`with torch\.enable_grad\(\):`"):
+        judge(Judged([X], [X], partial(by_slopes, enabled=False)))
 
 
 # Data without a length

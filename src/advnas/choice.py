@@ -23,6 +23,7 @@ from advnas.gates import (
     tensors_in,
 )
 from advnas.gates.buffers import copy_on_write
+from advnas.gates.gate import is_transformed
 from advnas.gates.shapes import Call, describe, note_call, plain_shape, read_call, shape_returned
 
 
@@ -140,7 +141,7 @@ class Choice(nn.Module):
 
     def _refuse_transforms(self) -> None:
         """Rivals run in the backward pass, where a transform that the forward pass was in is over."""
-        if torch._C._functorch.peek_interpreter_stack() is not None:
+        if is_transformed():
             raise TypeError(
                 f"The loss runs {self.label} inside a transform of torch.func, such as vmap or grad, where it "
                 "cannot be compared with other candidates. Compute the loss without one, or write "
@@ -173,6 +174,14 @@ class Choice(nn.Module):
         return ValueError(
             f"Candidate {self.operations[index]!r} of {self.label} changes its input in place, and others read the "
             "same input. Write for example nn.ReLU(inplace=False)."
+        )
+
+    def differentiated_twice(self) -> ValueError:
+        """Say that the loss differentiates a backward pass in which rivals run."""
+        return ValueError(
+            f"The loss differentiates through {self.label} with create_graph=True, as losses with gradients of the "
+            "network do, and this strategy compares the choice with other candidates in the backward pass, which "
+            "cannot be differentiated again. Write strategy='advantage'."
         )
 
     @property

@@ -28,6 +28,7 @@ Inputs = tuple[Tensor, ...]
 Shapes = tuple[dict[int, Any] | None, ...]
 Runner = Callable[[Inputs], list[Tensor]]
 _SAFE, _PICKLED = "weights.safetensors", "weights.pt"
+_LIKE = "other numbers like the example's (indices and lengths need an integer type)"
 
 
 @dataclass(frozen=True)
@@ -165,25 +166,22 @@ def _at_least_two(example: Inputs, dims: tuple[int | None, ...]) -> Inputs:
 
 def _fresh(example: Inputs, dims: tuple[int | None, ...], *, dynamic: bool) -> list[Inputs]:
     """Other inputs like the example: of one row and of two more where the batch size is free."""
-    random = generator(0)
-    rows = next((tensor.shape[dim] for tensor, dim in zip(example, dims, strict=True) if dim is not None), 1)
-    return [
-        tuple(
-            tensor if dim is None else _resampled(tensor, dim, size, random)
-            for tensor, dim in zip(example, dims, strict=True)
-        )
-        for size in ([1, rows + 2] if dynamic else [rows])
-    ]
+    random, pairs = generator(0), list(zip(example, dims, strict=True))
+    count = next((tensor.shape[dim] for tensor, dim in pairs if dim is not None), 1)
+    drawn = [torch.randint(count, (size,), generator=random) for size in ([1, count + 2] if dynamic else [count])]
+    return [tuple(_resampled(tensor, dim, rows, random) for tensor, dim in pairs) for rows in drawn]
 
 
-def _resampled(tensor: Tensor, dim: int, size: int, random: torch.Generator) -> Tensor:
-    """Normal numbers on the scale of the example's; of whole numbers, which may be indices, only those in it."""
-    shape = (*tensor.shape[:dim], size, *tensor.shape[dim + 1 :])
-    if tensor.is_floating_point():
-        deviation, mean = torch.std_mean(tensor.double(), correction=0)
-        noise = torch.randn(shape, generator=random, dtype=torch.float64).to(tensor.device)
-        return (mean + noise * (deviation if deviation > 0 else 1.0)).to(tensor.dtype)
-    return tensor.flatten()[torch.randint(tensor.numel(), shape, generator=random).to(tensor.device)]
+def _resampled(tensor: Tensor, dim: int | None, rows: Tensor, random: torch.Generator) -> Tensor:
+    """Some rows of whole numbers, which may be indices or lengths; normal numbers on the scale of any others."""
+    if dim is None:
+        return tensor
+    taken = tensor.index_select(dim, rows.to(tensor.device))
+    if not tensor.is_floating_point():
+        return taken
+    deviation, mean = torch.std_mean(tensor.double(), correction=0)
+    noise = torch.randn(taken.shape, generator=random, dtype=torch.float64).to(tensor.device)
+    return (mean + noise * (deviation if deviation > 0 else 1.0)).to(tensor.dtype)
 
 
 def _compare(chosen: _Format, content: bytes, module: nn.Module, trials: list[Inputs], tolerance: float) -> float:
@@ -192,7 +190,8 @@ def _compare(chosen: _Format, content: bytes, module: nn.Module, trials: list[In
     with _explained(problem):
         run = chosen.read(content, module)
     for inputs in trials:
-        expected = _outputs(module(*inputs))
+        with _explained(f"{type(module).__name__} fails on {_LIKE}, and nothing was written"):
+            expected = _outputs(module(*inputs))
         with _explained(problem):
             got = run(inputs)
         if [tensor.shape for tensor in got] != [tensor.shape for tensor in expected]:

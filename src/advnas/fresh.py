@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from numbers import Integral
 
 import torch
@@ -40,7 +40,10 @@ def moments(weight: Tensor) -> Moments | None:
 
 
 def reset(module: nn.Module, seed: int, initial: Mapping[int, Moments]) -> None:
-    """Initialise all weights from a seed, leaving the global random state as it was.
+    """Initialise all trainable weights from a seed, leaving the global random state as it was.
+
+    Frozen weights keep their values, and a part with no other weights keeps its buffers too: they were frozen
+    because their values matter, as those of a pretrained network under adapters.
 
     Args:
         module: whose layers all know `reset_parameters`.
@@ -48,41 +51,51 @@ def reset(module: nn.Module, seed: int, initial: Mapping[int, Moments]) -> None:
         initial: mean and standard deviation that weights had when their constructor had made them, by id.
 
     Raises:
-        TypeError: there are parameters that no `reset_parameters` sets.
+        TypeError: there are trainable parameters that no `reset_parameters` sets.
     """
     before = {name: weight.detach().clone() for name, weight in module.named_parameters()}
+    trainable = {name: weight for name, weight in module.named_parameters() if weight.requires_grad}
     with torch.no_grad():
-        for weight in module.parameters():
+        for weight in trainable.values():
             weight.fill_(math.nan)  # what is still there afterwards was not set by anybody
     with seeded(seed, *{weight.device for weight in module.parameters()}):
-        for part in module.modules():
+        for part in _thawed(module):
             own = getattr(part, "reset_parameters", None)
             if callable(own):
                 own()
-    left = [name for name, weight in module.named_parameters() if weight.isnan().any()]
-    if left:
-        with torch.no_grad():
-            for name, weight in module.named_parameters():
+    left = [name for name, weight in trainable.items() if weight.isnan().any()]
+    with torch.no_grad():
+        for name, weight in module.named_parameters():
+            if left or not weight.requires_grad:
                 weight.copy_(before[name])
+    if left:
         raise TypeError(
             f"Cannot make fresh weights from a seed: no reset_parameters() sets {_named(left)}. Write "
-            "derive(fresh=make_model) with the function that makes your model, or give the class that holds them "
-            "that method."
+            "fresh=make_model with the function that makes your model, or give the class that holds them that "
+            "method."
         )
-    _warn_of_changes(module, initial)
+    _warn_of_changes(trainable, initial)
 
 
-def _warn_of_changes(module: nn.Module, initial: Mapping[int, Moments]) -> None:
+def _thawed(module: nn.Module) -> Iterator[nn.Module]:
+    """The parts of a module, except those whose weights are all frozen, with everything in them."""
+    weights = list(module.parameters())
+    if weights and not any(weight.requires_grad for weight in weights):
+        return
+    yield module
+    for child in module.children():
+        yield from _thawed(child)
+
+
+def _warn_of_changes(weights: Mapping[str, Tensor], initial: Mapping[int, Moments]) -> None:
     changed = [
-        name
-        for name, weight in module.named_parameters()
-        if id(weight) in initial and _differ(initial[id(weight)], weight)
+        name for name, weight in weights.items() if id(weight) in initial and _differ(initial[id(weight)], weight)
     ]
     if changed:
         warnings.warn(
-            f"fresh=SEED has called reset_parameters(), which initialises {_named(changed)} otherwise than they "
-            "were when the search was made. If that was an initialisation of your own, write "
-            "derive(fresh=make_model) with the function that makes your model.",
+            "Fresh weights from a seed are made by reset_parameters(), which initialises "
+            f"{_named(changed)} otherwise than they were when the search was made. If that was an initialisation "
+            "of your own, write fresh=make_model with the function that makes your model.",
             InitializationWarning,
             stacklevel=4,
         )

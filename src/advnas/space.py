@@ -297,7 +297,8 @@ class SearchSpace:
             architecture: the operation at every decision.
             fresh: what the weights are: inherited by default; with a function that makes the model, those of a new
                 model, as its own constructor initialises them; with a seed, made by every layer's own
-                `reset_parameters`.
+                `reset_parameters`. A seed leaves frozen weights (`requires_grad=False`) as they are, such as
+                pretrained ones, and the statistics of layers in which all weights are frozen.
 
         Raises:
             ValueError: the function makes another space.

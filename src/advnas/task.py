@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sized
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,12 +108,27 @@ def mean_over(model: nn.Module, batches: Iterable[Any], of: Callable[[nn.Module,
         of: computes the number for the model on one minibatch.
 
     Raises:
-        ValueError: there are no minibatches.
+        ValueError: there are no minibatches, or the loss takes gradients and says nothing of `torch.enable_grad`.
     """
-    with torch.no_grad():
+    with torch.no_grad(), explaining_gradients():
         numbers = [float(of(model, batch)) for batch in batches]
     if not numbers:
         raise ValueError(
             "There are no minibatches to judge a model by: the data are empty, or an iterator that was read before."
         )
     return math.fsum(numbers) / len(numbers)
+
+
+@contextmanager
+def explaining_gradients() -> Iterator[None]:
+    """Say what to write where a loss that takes gradients itself is computed under `torch.no_grad`."""
+    recording = torch.is_grad_enabled()
+    try:
+        yield
+    except RuntimeError as error:
+        if recording or "does not require grad" not in str(error):
+            raise
+        raise ValueError(
+            "The loss takes gradients itself, such as by torch.autograd.grad, and is only judged here, under "
+            "torch.no_grad(). Let it compute under `with torch.enable_grad():`, from the model's call on."
+        ) from error

@@ -59,5 +59,35 @@ def test_the_function_is_followed_by_seeds_and_leaves_the_global_generator_alone
 
 
 def test_without_it_the_error_says_what_cannot_be_reset():
-    with pytest.raises(TypeError, match="no reset_parameters"):
+    with pytest.raises(TypeError, match=r"no reset_parameters\(\) sets .*\. Write fresh=make_model"):
         halve(Search(Shifted()), [Search(Shifted()).argmax()], TASK, epochs=1)
+
+
+class Pretrained(nn.Module):
+    """A frozen layer, which makes no sense with other weights, below a choice."""
+
+    def __init__(self):
+        super().__init__()
+        self.below = nn.Linear(2, 2).requires_grad_(False)
+        self.shift = nn.Parameter(torch.randn(2), requires_grad=False)
+        self.choice = Choice({one: nn.Linear(2, 1) for one in "abcde"}, name="x")
+
+    def forward(self, features):
+        return self.choice(self.below(features + self.shift))
+
+
+def test_frozen_weights_are_those_of_the_search(monkeypatch):
+    search, seen = Search(Pretrained(), "random"), []
+
+    def remember(model, *args, **options):
+        seen.append(model)
+        return retrain(model, *args, **options)
+
+    monkeypatch.setattr("advnas.answers.alone.retrain", remember)
+    agreement(search, TASK, epochs=1, architectures=5)
+    halve(search, [search.argmax()], TASK, epochs=1)
+    assert len(seen) == 8
+    for model in seen:
+        assert torch.equal(model.below.weight, search.model.below.weight)
+        assert torch.equal(model.shift, search.model.shift)
+    assert len({model.choice.weight[0, 0].item() for model in seen}) == 4  # rivals, two repetitions, contest

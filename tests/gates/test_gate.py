@@ -299,11 +299,21 @@ def test_the_slope_does_not_depend_on_the_order_in_memory(layout, gradient):
     assert slope.item() == pytest.approx((x * gradient).sum().item(), rel=1e-4)
 
 
-def test_a_second_derivative_through_a_gate_of_1_is_refused_clearly(monkeypatch):
-    monkeypatch.setattr(gates.gate, "_SMALL", 0)
-    output, draw = run(Choice({"skip": nn.Identity()}), [1.0], randn(3))
-    with pytest.raises(RuntimeError, match=r"gate of 1 .*only once.*create_graph=True"):
-        torch.autograd.grad(output.sum(), draw.weights, create_graph=True)
+@pytest.mark.parametrize("kind", [nn.Softplus, lambda: sequential(affine=True), lambda: nn.Conv2d(4, 4, 1)])
+def test_a_gate_of_1_can_be_differentiated_twice(kind):
+    """As by a penalty on the gradient; the definition is a multiplication by the weight."""
+    torch.manual_seed(0)
+    candidate, x = kind(), randn(3, 4, 6, 6).requires_grad_()
+    output, draw = run(Choice({"one": candidate}), [1.0], x)
+    weight = torch.ones((), requires_grad=True)
+
+    def slopes(output, weight):
+        (inner,) = torch.autograd.grad(output.sin().sum(), x, create_graph=True)
+        return torch.autograd.grad(inner.square().mean() + output.mean(), (weight, x))
+
+    ours, plain = slopes(output, draw.weights), slopes(weight * candidate(x), weight)
+    assert ours[0].item() == pytest.approx(plain[0].item(), rel=1e-4)
+    assert torch.allclose(ours[1], plain[1], rtol=1e-3, atol=1e-6)
 
 
 def test_tied_choices_add_up_their_slopes():

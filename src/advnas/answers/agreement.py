@@ -118,7 +118,8 @@ def agreement(
         epochs: of each training alone; short ones are enough, if they are long enough for differences to show.
         architectures: how many, at least 5. They are drawn uniformly, whatever theta has learnt.
         recipe: how each is trained.
-        fresh: the function that makes the model, where layers cannot be initialised by `reset_parameters`.
+        fresh: the function that makes the model, where layers cannot be initialised by `reset_parameters`. Without
+            it frozen weights stay as they are.
         seed: of the draws, and of the weights and data of the trainings.
     """
     check_count("architectures", architectures, least=LEAST)

@@ -32,7 +32,8 @@ def train_alone(
         task: data and loss.
         epochs: of the training.
         recipe: how it is trained.
-        fresh: makes the model whose weights it starts from; every layer's own `reset_parameters` where None.
+        fresh: makes the model whose weights it starts from; every layer's own `reset_parameters` where
+            None, which leaves frozen weights as they are.
         seed: of weights and data; torch's global generator starts from it when `fresh` is called.
     """
     with seeded(seed):

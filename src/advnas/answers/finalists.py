@@ -106,7 +106,8 @@ def halve(
         task: trains them, and its validation data decide.
         epochs: of each training in the first round.
         recipe: how each is trained.
-        fresh: the function that makes the model, where layers cannot be initialised by `reset_parameters`.
+        fresh: the function that makes the model, where layers cannot be initialised by `reset_parameters`. Without
+            it frozen weights stay as they are.
         seed: of weights and data, the same for all of a round.
 
     Raises:

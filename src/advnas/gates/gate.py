@@ -53,7 +53,8 @@ class ActiveCandidate:
         if not is_weighable(tensor):
             return tensor
         gate = self.gate if self.gate.device == tensor.device else self.gate.to(tensor.device)
-        if self.value != 1 or (tensor.numel() < _SMALL and tensor.dtype in _SUMMED_AS_THEY_ARE):
+        small = tensor.numel() < _SMALL and tensor.dtype in _SUMMED_AS_THEY_ARE
+        if small or self.value != 1 or is_transformed():
             return tensor * gate
         return unit_gate(tensor, gate)
 
@@ -107,20 +108,20 @@ class Node:
 
 class _UnitGate(_SingleLevelFunction):
     """w O at w = 1. Its backward pass hands the gradient on untouched and takes one dot product for the gate,
-    where a multiplication would scale the gradient, form w O's elementwise product and sum it.
+    where a multiplication would scale the gradient, form w O's elementwise product and sum it. Where the backward
+    pass is differentiated itself, it is that of the multiplication.
     """
 
     @staticmethod
     def forward(ctx: Any, output: Tensor, gate: Tensor) -> Tensor:
-        ctx.save_for_backward(output)
+        ctx.save_for_backward(output, gate)
         return copy_on_write(output)  # not a view: whatever comes next may work in place
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        if torch.is_grad_enabled():
-            raise RuntimeError("A gate of 1 can be differentiated only once; do not use create_graph=True here.")
-        (output,) = ctx.saved_tensors
-        return gradient, inner_product(gradient, output)
+        output, gate = ctx.saved_tensors
+        passed = gradient * gate if torch.is_grad_enabled() else gradient  # create_graph=True
+        return passed, inner_product(gradient, output)
 
 
 # Without the Python layer of torch.autograd.Function for torch.func transforms: a tenth of a gate's cost.
@@ -146,6 +147,11 @@ def inner_product(one: Tensor, other: Tensor) -> Tensor:
 
 _SUMMED_AS_THEY_ARE = (torch.float32, torch.float64)
 _SMALL = 2**13  # elements, below which a call of Python costs more than the passes over memory that it saves
+
+
+def is_transformed() -> bool:
+    """Whether this runs inside a transform of torch.func, which functions like `unit_gate` do not know."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def _has_no_gaps(tensor: Tensor) -> bool:

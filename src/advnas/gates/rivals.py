@@ -50,7 +50,7 @@ class _ZeroGates(_SingleLevelFunction):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
         if torch.is_grad_enabled():
-            raise RuntimeError("A gate of 0 can be differentiated only once; do not use create_graph=True here.")
+            raise ctx.rerun.choice.differentiated_twice()
         try:
             inputs = ctx.saved_tensors
         except RuntimeError as error:
@@ -90,6 +90,9 @@ class RunsRivals(Protocol):
 
     def input_changed(self, index: int | None) -> ValueError:
         """Say that the input was changed in place: by the candidate at an index, or by somebody else."""
+
+    def differentiated_twice(self) -> ValueError:
+        """Say that the loss differentiates a backward pass in which rivals run."""
 
 
 class Rerun:

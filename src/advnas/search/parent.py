@@ -16,6 +16,7 @@ from advnas.search.precision import Precision
 from advnas.search.schedule import Progress
 from advnas.search.step import UNTOUCHED, Accumulated, LossOf, NonFinite, NonFiniteLoss
 from advnas.space import SearchSpace
+from advnas.task import explaining_gradients
 
 
 class Parent:
@@ -68,7 +69,7 @@ class Parent:
                 choice disagree about their output shape.
         """
         try:
-            with interruptible(), self.precision.computing(self.space.device):
+            with interruptible(), explaining_gradients(), self.precision.computing(self.space.device):
                 loss = loss_of(self.model)
         except BaseException as error:
             self.space.put_back()
@@ -173,10 +174,12 @@ def gradients(
 ) -> list[Tensor | None]:
     """Compute d loss / d inputs; None for what the drawn path does not touch. A path of zeros may touch nothing.
 
+    A loss that takes gradients itself may have a graph where no input asks for one.
+
     scale: of the loss on its way back; see `Precision`.
     again: whether the graph between the inputs and the network, such as that of the gates, is needed once more.
     """
-    if not loss.requires_grad:
+    if not (loss.requires_grad and any(one.requires_grad for one in inputs)):
         return [None] * len(inputs)
     if scale != 1.0:
         found = torch.autograd.grad(loss * scale, inputs, allow_unused=True, retain_graph=again)
