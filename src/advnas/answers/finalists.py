@@ -114,7 +114,7 @@ def halve(
     if not architectures:
         raise ValueError("A contest needs at least one architecture, got none.")
     rounds: list[Round] = []
-    left = list(dict.fromkeys(architectures))
+    left = list(dict.fromkeys(map(Architecture, architectures)))
     while len(left) > 1 or not rounds:
         length, own = epochs * 2 ** len(rounds), seed_of(seed, len(rounds))
         train = partial(train_alone, search, epochs=length, recipe=recipe, fresh=fresh, seed=own)
