@@ -3,8 +3,10 @@ import pickle
 
 import pytest
 import torch
+from torch import nn
 
-from advnas import Architecture, Draw
+from advnas import Architecture, Choice, Draw, SearchSpace
+from advnas.answers import Scored
 
 CELL = Architecture({"edge": "conv", "node": "sum"})
 
@@ -111,3 +113,17 @@ def test_iterating_gives_the_draws_along_the_first_dimension():
     draws = list(Draw(torch.stack([CHOSEN, 1 - CHOSEN]), torch.ones(2, 2, 3, dtype=torch.bool), constants=True))
     assert [draw.weights.tolist() for draw in draws] == [CHOSEN.tolist(), (1 - CHOSEN).tolist()]
     assert all(draw.constants for draw in draws)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (Scored(CELL, 0.5, "argmax"), r"got a Scored\. Write its \.architecture"),
+        ("conv", r"got 'conv'\. Write for example \{'edge': 'conv'\}"),
+        ([CELL], r"got a list\. Write for example"),
+    ],
+)
+@pytest.mark.parametrize("use", [Architecture, SearchSpace(Choice({"conv": nn.Identity()})).derive])
+def test_what_is_no_mapping_is_refused_with_what_to_write(given, message, use):
+    with pytest.raises(TypeError, match=f"An architecture maps decision names to operation names, {message}"):
+        use(given)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from advnas import Architecture, Choice, Draw, SearchSpace, Zero
+from advnas import Architecture, Choice, Draw, Search, SearchSpace, Zero
 
 
 class Tracer(nn.Linear):
@@ -320,3 +320,27 @@ def test_weights_travel_between_equal_parents_by_state_dict():
     architecture = {"outer": "branch", "inner": "deep", "deepest": "a"}
     outputs = [SearchSpace(model).derive(architecture)(randn(2, 3)) for model in (one, other)]
     assert torch.equal(*outputs)
+
+
+class Net(nn.Sequential):
+    def __init__(self):
+        super().__init__(Choice({"skip": nn.Identity()}), nn.Linear(2, 2))
+
+
+def make_model():
+    return Net()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (Net, r"got the class Net\. Write Net\(\)\."),
+        (make_model, r"got a function\. Write make_model\(\)\."),
+        (lambda: Net(), r"got a function\. Write make_model\(\)\."),
+        ({"net": Net()}, r"got a dict\.$"),
+    ],
+)
+@pytest.mark.parametrize("use", [SearchSpace, Search])
+def test_what_is_no_module_is_refused_with_the_line_to_write(given, message, use):
+    with pytest.raises(TypeError, match=f"must be an nn.Module with a Choice inside, {message}"):
+        use(given)

@@ -1,6 +1,9 @@
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
 from advnas.task import Task, mean_over
@@ -53,3 +56,33 @@ def test_data_that_can_be_read_only_once_are_refused_at_once(name, batches):
 def test_loaders_that_begin_anew_are_no_iterators():
     for batches in (DataLoader(DATA), OwnLoader(), (), DATA):
         Task(batches, batches, share_of_ones, batches)
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (
+            F.cross_entropy,
+            r"cross_entropy takes the outputs of a model\. Write def loss\(model, batch\): return",
+        ),
+        (nn.CrossEntropyLoss(), "CrossEntropyLoss takes the outputs"),
+        (lambda model, x, y: 0.0, r"<lambda> does not allow: missing .*'y'\. Write def loss\(model, batch\)"),
+        (lambda model: 0.0, "too many positional arguments"),
+        (0.5, "float does not allow: 0.5 is not a callable object"),
+    ],
+)
+def test_a_loss_is_called_with_a_model_and_a_minibatch(loss, message):
+    with pytest.raises(TypeError, match=rf"loss of a task is called as loss\(model, batch\).*{message}"):
+        Task(DATA, DATA, loss)
+
+
+def test_a_metric_is_called_with_them_too():
+    with pytest.raises(TypeError, match=r"metric\(model, batch\), which .*Write def metric\(model, batch\):"):
+        Task(DATA, DATA, share_of_ones, metric=lambda outputs: 0.0)
+
+
+@pytest.mark.parametrize(
+    "loss", [partial(F.mse_loss), max, nn.Identity(), lambda *args: 0.0, lambda model, batch, scale=1.0: 0.0]
+)
+def test_a_loss_may_be_anything_that_can_be_called_so(loss):
+    Task(DATA, DATA, loss)

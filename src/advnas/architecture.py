@@ -13,6 +13,15 @@ from torch import Tensor
 from advnas.notebook import table
 
 
+def check_is_mapping(given: object) -> None:
+    """Raise TypeError for what cannot be an architecture, such as an answer that has one."""
+    if not isinstance(given, Mapping):
+        inside = isinstance(getattr(given, "architecture", None), Mapping)
+        what = repr(given) if isinstance(given, str) else f"a {type(given).__name__}"
+        advice = "Write its .architecture." if inside else "Write for example {'edge': 'conv'}."
+        raise TypeError(f"An architecture maps decision names to operation names, got {what}. {advice}")
+
+
 class Architecture(Mapping[str, str]):
     """An immutable choice of one operation at every decision.
 
@@ -23,12 +32,13 @@ class Architecture(Mapping[str, str]):
         operations: the name of the operation at every decision, by the name of the decision.
 
     Raises:
-        TypeError: a name is not a text.
+        TypeError: it is no mapping, or a name is not a text.
     """
 
     __slots__ = ("_operations",)
 
     def __init__(self, operations: Mapping[str, str]) -> None:
+        check_is_mapping(operations)
         for decision, operation in operations.items():
             if not isinstance(decision, str) or not isinstance(operation, str):
                 raise TypeError(

@@ -288,6 +288,15 @@ class Zero(nn.Module):
         return x.new_zeros(*x.shape[:2], *spatial)
 
 
+def check_is_module(given: object) -> None:
+    """Raise TypeError for what is no module, such as a class or a function that makes one."""
+    if not isinstance(given, nn.Module):
+        got = f"the class {given.__name__}" if isinstance(given, type) else f"a {type(given).__name__}"
+        name = getattr(given, "__name__", "")
+        advice = f" Write {name if name.isidentifier() else 'make_model'}()." if callable(given) else ""
+        raise TypeError(f"The model must be an nn.Module with a Choice inside, got {got}.{advice}")
+
+
 def choices_by_name(model: nn.Module) -> dict[str, list[Choice]]:
     """Find the choices of a model: by the name that was given, or else by their place.
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from advnas.architecture import Architecture, Draw
-from advnas.choice import Choice, Zero, choices_by_name
+from advnas.architecture import Architecture, Draw, check_is_mapping
+from advnas.choice import Choice, Zero, check_is_module, choices_by_name
 from advnas.fresh import check_fresh, moments, reset
 from advnas.gates import ActiveCandidate, Lend, Node, Rival, Route, Trace, at_hand
 from advnas.notebook import table
@@ -37,6 +37,7 @@ class SearchSpace:
     """
 
     def __init__(self, model: nn.Module) -> None:
+        check_is_module(model)
         self.model = model
         groups = choices_by_name(model)
         if not groups:
@@ -341,6 +342,7 @@ class SearchSpace:
         return other
 
     def _check(self, architecture: Mapping[str, str]) -> None:
+        check_is_mapping(architecture)
         for decision in self.decisions:
             operation = architecture.get(decision.name)
             if operation not in decision.operations:

@@ -1,5 +1,6 @@
 """A task: data, and the loss of a model on a minibatch of it."""
 
+import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
@@ -11,6 +12,12 @@ from torch import Tensor, nn
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from advnas.notebook import table
+
+_OF_OUTPUTS = ("torch.nn.functional", "torch.nn.modules.loss")
+_EXAMPLES = {
+    "loss": "def loss(model, batch): return F.cross_entropy(model(batch[0]), batch[1])",
+    "metric": "def metric(model, batch): return (model(batch[0]).argmax(-1) == batch[1]).float().mean().item()",
+}
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,7 @@ class Task:
 
     Raises:
         ValueError: some of the data can be read only once.
+        TypeError: the loss or the metric cannot be called with a model and a minibatch.
     """
 
     training: Iterable[Any]
@@ -46,6 +54,8 @@ class Task:
     def __post_init__(self) -> None:
         for name, batches in self._data().items():
             refuse_read_once(batches, f"the {name} data are read again and again")
+        for name, function in self._functions().items():
+            _check_call(name, function)
 
     def __repr__(self) -> str:
         return f"Task({', '.join(f'{name}: {value}' for name, value in self._rows())})"
@@ -58,13 +68,33 @@ class Task:
         named = {"training": self.training, "validation": self.validation, "test": self.test}
         return {name: batches for name, batches in named.items() if batches is not None}
 
+    def _functions(self) -> dict[str, Callable[[nn.Module, Any], Any]]:
+        """The loss, and the metric if there is one."""
+        return {"loss": self.loss} if self.metric is None else {"loss": self.loss, "metric": self.metric}
+
     def _rows(self) -> list[tuple[str, str]]:
         """What there is, by name; never the data themselves."""
-        functions = {"loss": self.loss, "metric": self.metric}
         return [
             *((name, _described(batches)) for name, batches in self._data().items()),
-            *((name, _name_of(function)) for name, function in functions.items() if function is not None),
+            *((name, _name_of(function)) for name, function in self._functions().items()),
         ]
+
+
+def _check_call(name: str, function: Callable[[nn.Module, Any], Any]) -> None:
+    """Raise TypeError for what cannot be called with a model and a minibatch, such as torch's losses of outputs."""
+    called = f"The {name} of a task is called as {name}(model, batch)"
+    if getattr(function, "__module__", None) in _OF_OUTPUTS:
+        raise TypeError(
+            f"{called}, and {_name_of(function)} takes the outputs of a model. Write {_EXAMPLES[name]}."
+        )
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError as error:
+        raise TypeError(
+            f"{called}, which {_name_of(function)} does not allow: {error}. Write {_EXAMPLES[name]}."
+        ) from None
+    except ValueError:  # nobody knows what it takes
+        pass
 
 
 def _described(batches: Iterable[Any]) -> str:

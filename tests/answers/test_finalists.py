@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from advnas import Architecture, Choice, Search, Task, Zero
-from advnas.answers import finalists, halve
+from advnas.answers import Scored, finalists, halve
 from advnas.answers.finalists import Round
 from advnas.retrain import Epoch, Recipe, Retrained
 
@@ -135,6 +135,10 @@ class TestHalve:
             {"block": "mlp", "act": "relu"},
             {"block": "mlp", "act": "tanh"},
         ]
+
+    def test_answers_in_place_of_architectures_are_told_before_any_training(self):
+        with pytest.raises(TypeError, match=r"got a Scored\. Write its \.architecture"):
+            halve(Search(Features()), [Scored(KEEP, 0.5, "argmax")], regression(), epochs=1)
 
     def test_none_are_refused(self):
         with pytest.raises(ValueError, match="at least one architecture"):

@@ -1,9 +1,13 @@
 import itertools
+from functools import partial
 
 import pytest
 import torch
+from torch import nn
+from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from advnas import Choice, Search, Task
 from advnas.search.data import Replay
 
 
@@ -115,3 +119,14 @@ def test_a_process_that_shares_the_data_can_enter_in_the_middle():
 def test_fewer_minibatches_than_processes_are_named():
     with pytest.raises(ValueError, match="fewer minibatches than the 3 processes that share them"):
         next(Replay([1, 2], seed=0, name="validation", share=(0, 3)))
+
+
+@pytest.mark.parametrize("wrong", [F.cross_entropy, F.mse_loss])
+def test_a_loss_that_is_given_something_else_is_told_how_it_is_called(wrong):
+    data = [torch.ones(2, 1)]
+    search = Search(nn.Sequential(Choice({"a": nn.Linear(1, 1), "b": nn.Identity()})))
+    with pytest.raises((TypeError, AttributeError)) as caught:
+        search.run(Task(data, data, partial(wrong, reduction="sum")), epochs=1, progress=False)
+    called, where = caught.value.__notes__
+    assert called == "The loss is called as loss(model, batch), here with a Sequential and a Tensor."
+    assert where.startswith("This happened in weight step 1, running")

@@ -1,6 +1,9 @@
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from advnas import Choice, Search, Task
 from advnas.records.journal import read_journal
@@ -26,3 +29,14 @@ def test_every_pass_has_its_records_and_one_at_its_end(length, steps, tmp_path):
     with Recorder(tmp_path, run, asked=run.asked(), resume=False) as recorder:
         run_search(run, recorder=recorder)
     assert [record["step"] for record in read_journal(tmp_path / "records.jsonl")] == steps
+
+
+@pytest.mark.parametrize("wrong", [lambda model: 0.0, partial(F.mse_loss, torch.ones(1)), 3])
+def test_a_loss_in_place_of_what_makes_one_is_told_before_any_step(wrong):
+    search = Search(nn.Sequential(Choice({"a": nn.Linear(1, 1), "b": nn.Identity()})), steps=9, warmup=5)
+    message = (
+        r"second argument of turn makes the loss.*Write search\.turn\(training_loss, lambda: validation_loss\)"
+    )
+    with pytest.raises(TypeError, match=message):
+        search.turn(lambda model: model(torch.ones(1)).sum(), wrong)
+    assert search.weight_steps == 0

@@ -117,7 +117,7 @@ def halve(
     if not architectures:
         raise ValueError("A contest needs at least one architecture, got none.")
     rounds: list[Round] = []
-    left = _different(search, architectures)
+    left = _different(search, list(map(Architecture, architectures)))
     while len(left) > 1 or not rounds:
         length, own = epochs * 2 ** len(rounds), seed_of(seed, len(rounds))
         train = partial(train_alone, search, epochs=length, recipe=recipe, fresh=fresh, seed=own)

@@ -134,7 +134,15 @@ class Replayed:
         return Accumulated(*parts) if len(parts) > 1 else parts[0]
 
     def _on(self, batch: Any) -> LossOf:
-        return lambda model: self.loss(model, batch)
+        def loss_of(model: nn.Module) -> Tensor:
+            try:
+                return self.loss(model, batch)
+            except (TypeError, AttributeError) as error:
+                kinds = f"{type(model).__name__} and a {type(batch).__name__}"
+                error.add_note(f"The loss is called as loss(model, batch), here with a {kinds}.")
+                raise
+
+        return loss_of
 
 
 class Replay(Iterator[Any]):

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from advnas.architecture import Draw
+from advnas.choice import check_is_module
 from advnas.gates import Lend, Trace, at_hand
 from advnas.randomness import alone, seed_of, seeded
 from advnas.records.interrupts import held_interrupts, interruptible
@@ -28,6 +29,7 @@ class Parent:
     """
 
     def __init__(self, model: nn.Module, seed: int, progress: Progress) -> None:
+        check_is_module(model)
         warn_if_compiled(model)
         _refuse_wrappers(model)
         _refuse_lazy(model)
@@ -135,7 +137,7 @@ class Parent:
             yield
         except NonFinite as error:
             raise NonFiniteLoss(f"{error} in {self._where(step, draw)}. {UNTOUCHED}") from None
-        except (RuntimeError, ValueError, IndexError) as error:
+        except Exception as error:
             error.add_note(f"This happened in {self._where(step, draw)}.")
             raise
 

@@ -1,5 +1,6 @@
 """When theta learns, how long a search is, and how learning rates fall."""
 
+import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -152,6 +153,21 @@ def turn(search: "Search", training: LossOf, validation: Callable[[], LossOf]) -
     yield search.weight_step(training)
     if learns:
         yield search.architecture_step(validation(), training_loss_of=training)
+
+
+def check_makes_loss(given: Callable[[], LossOf]) -> Callable[[], LossOf]:
+    """Return what makes the loss for theta; TypeError if it must be given arguments, as a loss itself must."""
+    try:
+        inspect.signature(given).bind()
+    except TypeError as error:
+        raise TypeError(
+            "The second argument of turn makes the loss on the next validation minibatch, and is called without "
+            f"arguments, which it does not allow: {error}. Write search.turn(training_loss, lambda: "
+            "validation_loss)."
+        ) from None
+    except ValueError:  # nobody knows what it takes
+        pass
+    return given
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from advnas.search.policy import Policy, Update, report
 from advnas.search.precision import repeated_on_overflow, set_precision
 from advnas.search.progress import describe, describe_html
 from advnas.search.running import RunOptions, carry_out
-from advnas.search.schedule import Progress, cosine, fitted_adam, turn
+from advnas.search.schedule import Progress, check_makes_loss, cosine, fitted_adam, turn
 from advnas.search.shared_weights import SharedWeights
 from advnas.search.step import Draws, LossOf, OptimizerOf, ProcessBest, Step
 from advnas.search.training_step import training_step
@@ -282,7 +282,7 @@ class Search:
             training_loss_of: the loss on the next training minibatch.
             validation_loss_of: makes the loss on the next validation minibatch; called only when theta learns.
         """
-        return list(turn(self, training_loss_of, validation_loss_of))
+        return list(turn(self, training_loss_of, check_makes_loss(validation_loss_of)))
 
     def run(
         self,

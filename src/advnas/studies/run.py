@@ -12,7 +12,7 @@ from advnas.records.checkpoints import resume_from, save_state
 from advnas.records.files import parse_json
 from advnas.records.provenance import provenance
 from advnas.records.restoring import check_form
-from advnas.search import Minibatches, NonFiniteLoss, Recorder, Search, SearchRun, advance
+from advnas.search import Minibatches, NonFiniteLoss, Recorder, Search, SearchRun, StepsOverWarning, advance
 from advnas.search import run_search as take_all_turns
 from advnas.search.plan import saved_bytes
 from advnas.search.unreached import warn_unreached
@@ -135,6 +135,7 @@ def _memory(search: Search, data: Minibatches) -> int | None:
     The search is over, and may be changed. None: a step at uniform theta has no finite loss.
     """
     search.join(Group())
+    search.warned.add(StepsOverWarning)  # these steps are measured only
     for logits in search.theta.parameters:
         logits.data.zero_()
     kept = []
