@@ -238,7 +238,7 @@ class Search:
     plan: Annotated[bool, arg(help_behavior_hint="")] = False
     """Tell memory, time and whether it fits, measured on a few minibatches, and run nothing."""
     diagnose: Annotated[bool, arg(help_behavior_hint="")] = False
-    """At the end, train 8 architectures alone and tell whether the shared weights rank them alike."""
+    """At the end, train 8 architectures alone, 4 of them twice: do the shared weights rank them alike?"""
     json: Annotated[bool, arg(help_behavior_hint="")] = False
     """Print one JSON object on standard output."""
 
