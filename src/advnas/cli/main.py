@@ -30,7 +30,7 @@ _COMMANDS = ("search", "export", "retrain", "experiment", "report", "query", "da
 
 
 def main() -> None:
-    """`advnas ...`; errors of the user's are one sentence and exit code 2. A reader that has gone is told nothing."""
+    """`advnas ...`; errors of the user's are one sentence and exit code 2. A closed standard output is silent."""
     try:
         try:
             _main()
