@@ -161,13 +161,13 @@ def summary(study: StudyRecords, table: Accuracies | None) -> list[str]:
     told = []
     for place, measure in enumerate(measures):
         values = {name: [worth[place].value for worth in own.values()] for name, own in judged.items()}
-        ahead = "" if place else lead(judged)
-        told.append(_leader(values, measure) + ahead + _diverged(values, measure))
+        told.append(_leader(values, measure) + lead(judged, place) + _diverged(values, measure))
     return told
 
 
-def lead(judged: Judged) -> str:
-    """Whether the first by the first measure is ahead of the second by more than chance gives."""
+def lead(judged: Judged, place: int = 0) -> str:
+    """Whether the first by a measure is ahead of the second by more than chance gives. place: of the measure."""
+    judged = {name: {seed: worth[place:] for seed, worth in own.items()} for name, own in judged.items()}
     ranked = sorted(judged, key=lambda name: badness(judged[name]))
     pairing = compare(judged, ranked[0], ranked[1]) if ranked[1:] else None
     if pairing is None or math.isnan(pairing.difference.mean):  # then the leaders' sentences say why
@@ -186,7 +186,7 @@ def _leader(values: dict[str, list[float]], measure: Measure) -> str:
         return f"No strategy has the best mean {measure.name}."
     best = (max if measure.more_is_better else min)(known, key=lambda name: known[name].mean)
     direction = "" if measure.more_is_better else " (lower is better)"
-    told = known[best].written(2) if len(values[best]) > 1 else f"{known[best].mean:.2f}"
+    told = known[best].written(measure.digits)
     return f"{best} has the best mean {measure.name}{direction}: {told} over {_seeds(values[best])}."
 
 
@@ -229,7 +229,7 @@ def _cell_title(run: RunRecords, table: Accuracies | None) -> str:
     title = f"{run.strategy}, seed {run.seed}" + ("" if run.finished else " (unfinished)")
     if run.evaluation:
         measure = run.evaluation.measures[0]
-        return f"{title}: {measure.name} {measure.value:.2f}"
+        return f"{title}: {measure.name} {measure.value:.{measure.digits}f}"
     cell = run.answer(run.latest)
     return title if table is None or cell is None else f"{title}: {table.accuracy(cell):.2f} %"
 
