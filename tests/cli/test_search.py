@@ -399,6 +399,9 @@ def test_a_search_in_python_is_retrained_and_exported(plain_run, here):
     code, _, error = here("export", "r", *entry)
     assert code == 2
     assert "was not retrained. Write `advnas retrain r --epochs N` first" in error
+    code, _, error = here("retrain", "r", *entry)
+    assert code == 2
+    assert "r is of a Search.run, whose answer was not retrained. Add --epochs N." in error
     code, output, _ = here("retrain", "r", "--epochs", 2, *entry)
     assert code == 0
     assert "wrote r/retrained/advantage-3-2-3/retrained.pt" in output

@@ -22,7 +22,7 @@ from advnas.reports.directions import all_directions, direction_tables, directio
 from advnas.reports.drawing import Drawing, save
 from advnas.reports.glossary import terms_in
 from advnas.reports.hover import inline
-from advnas.reports.judging import Judged, best_run_or_none, judge
+from advnas.reports.judging import Judged, best_run_or_none, judge, named
 from advnas.reports.pairs import ENOUGH, all_pairings, badness, compare
 from advnas.reports.study import PLAIN_RUN, Accuracies, RunRecords, StudyRecords, read_study
 from advnas.reports.tables import (
@@ -121,13 +121,13 @@ def product(study: StudyRecords, folder: Path) -> Product | None:
     if study.name not in (PLAIN_RUN, "search") or not any(run.finished for run in study.runs):
         return None
     plain = study.name == PLAIN_RUN
-    run = study.runs[0] if plain else best_run_or_none(study, (*study.learning, *study.baselines)[0])
+    run = study.runs[0] if plain else best_run_or_none(study)
     if run is None:
         return None
     operations = run.answer(run.latest)
-    where = f"{quote(str(folder))}{' --entry MODULE:FUNCTION' if plain else ''}"
+    where = f"{quote(str(folder))}{' --entry MODULE:FUNCTION' if plain else named(study, run)}"
     export = () if run.evaluation and run.evaluation.no_file else (f"advnas export {where}",)
-    commands = (*export, f"advnas retrain {where}")
+    commands = (*export, f"advnas retrain {where}{' --epochs N' if plain else ''}")
     return None if operations is None else Product(run, operations, commands)
 
 
