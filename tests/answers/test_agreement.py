@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from advnas import Choice, Search, Task, Zero
 from advnas.answers import agreement
-from advnas.answers.agreement import interval, kendall, split_half
+from advnas.answers.agreement import Agreement, interval, kendall, split_half
 from advnas.retrain import Recipe
 
 
@@ -74,13 +74,15 @@ class TestAgreement:
             searched(lambda: {n: nn.Linear(1, 1) for n in "abc"}), regression(), epochs=2, recipe=FAST
         )
         assert not found.differ
-        assert str(found).startswith("Nothing can be learnt here")
+        assert not found.agrees
+        assert found.alike
+        assert str(found).startswith("Little can be learnt here")
 
     def test_what_it_cost_and_saw_is_told(self):
         found = agreement(searched(), regression(), epochs=1, architectures=6, recipe=FAST)
         assert found.passes == 6 * 2
         assert len(found.architectures) == len(set(found.architectures)) == len(found.alone) == 6
-        assert len(found.repeated) == 2
+        assert len(found.again) == 3
         told = found.to_json()
         assert told["tau"] == stats.kendalltau(told["shared"], told["alone"]).statistic
         assert told["architectures"][0] == dict(found.architectures[0])
@@ -112,6 +114,56 @@ class TestAgreement:
         small = Search(nn.Sequential(Choice(keep_or_drop()), nn.Linear(1, 1)))
         with pytest.raises(ValueError, match="2 architectures, and a ranking needs at least 5"):
             agreement(small, regression(), epochs=1)
+
+
+def told(alone, again, tau=0.2):
+    """An agreement of these losses, whatever the shared weights say."""
+    low, high = interval(tau, len(alone))
+    return Agreement((), (), tuple(alone), tuple(again), tau, low, high, split_half=math.nan, epochs=5, passes=0)
+
+
+def simulated(deviation, random):
+    """Eight architectures whose deviation is so many times the noise's; a seed moves all of them alike."""
+    losses = deviation * torch.randn(8, 1, generator=random) + torch.randn(1, 2, generator=random)
+    first, second = (losses + torch.randn(8, 2, generator=random)).double().T.tolist()
+    return told(first, second[:4])
+
+
+class TestWhetherArchitecturesDiffer:
+    def test_a_ranking_that_is_right_shows_it_whatever_the_noise(self):
+        found = told([0.06, 0.7, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6], [0.5, 0.1, 0.6, 0.3], tau=0.93)
+        assert not found.differ
+        assert str(found).startswith("The shared weights rank architectures like training alone does: tau 0.93")
+
+    def test_differences_that_noise_may_explain_are_open(self):
+        found = told([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], [3.0, 1.0, 4.0, 3.0])
+        assert not found.differ
+        assert not found.alike
+        assert str(found).startswith("Too few trainings to tell whether architectures differ: 8 architectures")
+        assert "4 of them twice" in str(found)
+
+    def test_differences_far_below_the_noise_are_told(self):
+        found = told([1.0, 3.0, 1.1, 2.9, 2.0, 2.1, 1.9, 2.0], [3.0, 1.0, 2.9, 1.1])
+        assert found.alike
+        assert str(found).startswith(
+            "Little can be learnt here: 8 architectures trained alone for 5 epochs differ by"
+        )
+
+    def test_what_a_seed_does_to_all_architectures_alike_is_no_noise(self):
+        first = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
+        assert told(first, [11.1, 12.0, 12.9, 14.0]).differ
+
+    @pytest.mark.parametrize(
+        ("deviation", "differ", "alike"),
+        [(0.0, 0.05, 0.22), (1.0, 0.16, 0.05), (2.0, 0.46, 0.005)],  # two repeats of one: 0.03, 0.05, 0.12
+    )
+    def test_it_is_wrong_as_often_as_it_says_and_notices_what_it_says(self, deviation, differ, alike, monkeypatch):
+        quantiles = {level: float(stats.f.ppf(level, 6, 3)) for level in (0.05, 0.95)}
+        monkeypatch.setattr(Agreement, "_quantile", lambda self, level: quantiles[level])  # slow
+        random = torch.Generator().manual_seed(0)
+        found = [simulated(deviation, random) for _ in range(1000)]
+        assert sum(one.differ for one in found) / 1000 == pytest.approx(differ, abs=0.04)
+        assert sum(one.alike for one in found) / 1000 == pytest.approx(alike, abs=0.04)
 
 
 class TestInterval:

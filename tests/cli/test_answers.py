@@ -1,5 +1,6 @@
 """`advnas export` and `advnas retrain`: whose weights they take and write."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -38,8 +39,25 @@ def test_export_takes_the_newest_retraining_and_says_whose_weights_they_are(at_h
     output, weights = exported()
     assert "the retraining for 3 epochs with seed 7: r/retrained/contrast-0-3-7/retrained.pt" in output
     assert are_of(weights, "r/retrained/contrast-0-3-7/retrained.pt")
+    for command in ("export", "retrain"):
+        code, _, error = here(command, "r/runs/contrast-0", "--entry", "my_searches:make_search")
+        assert code == 2
+        assert f"Write: advnas {command} {at_home / 'r'} --run contrast-0" in error
     _, output, _ = here("export", "r", "--to", "plain", "--weights", "inherited")
     assert "those that the answer has in the searched network of contrast-0" in output
+
+
+def test_the_answer_that_is_told_is_exported_whatever_strategy_was_asked_for_last(at_home, here):
+    assert here("search", "my_searches:make_search", *SHORT)[0] == 0
+    code, output, _ = here("search", "--resume", "--folder", "r", "--strategy", "gdas", "--json")
+    assert code == 0
+    run = json.loads(output)["answer"]["run"]
+    page = Path("r/report/index.html").read_text()
+    assert f"advnas export r --run {run}" in page
+    assert f"advnas retrain r --run {run}" in page
+    assert (
+        f"those of the retraining for 1 epoch with seed 0: r/runs/{run}/" in here("export", "r", "--to", "plain")[1]
+    )
 
 
 NAMED = """

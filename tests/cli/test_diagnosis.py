@@ -50,7 +50,7 @@ def test_a_network_with_weights_of_its_own_is_diagnosed(at_home, here):
     code, output, _ = here("search", "shifted:make_search", *SHORT, "--diagnose", "--json")
     assert code == 0
     found = json.loads(Path("r/agreement.json").read_text())
-    assert len({*found["repeated"], found["alone"][0]}) == 3  # every training has weights of its own
+    assert len({*found["again"], *found["alone"]}) == 4 + 8  # every training has weights of its own
     assert found["text"] in [remark["text"] for remark in json.loads(output)["verdict"]]
 
 

@@ -1,5 +1,7 @@
 """Ctrl-C, errors of the system and what was misspelt are answered in a sentence."""
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -62,6 +64,17 @@ def test_what_the_user_can_mend_is_told_in_a_sentence(here, monkeypatch, error):
 
     monkeypatch.setattr(sys.modules["advnas.cli.main"], "run", fail)
     assert here("list", "tasks") == (2, "", f"advnas: {error}\n")
+
+
+@pytest.mark.parametrize("command", [["search", "--help"], ["list", "strategies"], ["--version"]])
+def test_of_a_reader_that_has_gone_nothing_is_said(command):
+    read, write = os.pipe()
+    os.close(read)
+    ended = subprocess.run(
+        [sys.executable, "-m", "advnas", *command], stdout=write, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(write)
+    assert (ended.returncode, ended.stderr) == (1, "")
 
 
 def test_a_misspelt_command_is_told_what_was_meant(here):

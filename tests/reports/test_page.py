@@ -182,6 +182,22 @@ def test_the_headline_calls_a_tie_a_tie():
     assert lead(judged_by({"contrast": [93.1, 93.3]})) == ""
 
 
+def test_every_measure_of_the_headline_has_its_tie_and_the_digits_of_the_table():
+    losses = {"contrast": [0.0601, 0.0643], "random": [0.0602, 0.0706]}
+    judged = {
+        name: {
+            seed: (Measure("accuracy", 90.0 + seed, True), Measure("loss", value, False))
+            for seed, value in enumerate(own)
+        }
+        for name, own in losses.items()
+    }
+    assert "Whether it is ahead of random is open" in lead(judged, place=1)
+    measure = judged["contrast"][0][1]
+    assert _leader(losses, measure) == (
+        "contrast has the best mean loss (lower is better): 0.0622 ± 0.0030 over 2 seeds."
+    )
+
+
 def test_a_result_that_is_not_a_number_is_never_the_best():
     nan = math.nan
     judged = judged_by({"contrast": [nan, 99.0], "darts": [80.0, 81.0], "random": [90.0, 91.0]})
@@ -306,7 +322,8 @@ def test_the_summary_of_perplexities_prefers_the_lower(write_study, tmp_path):
         r"advantage has the best mean validation perplexity \(lower is better\): "
         rf"{means['advantage']:.2f} ± \d\.\d\d over 2 seeds\. "
         r"Whether it is ahead of \w+ is open: that takes 6 seeds\. "
-        r"advantage has the best mean test perplexity \(lower is better\): .* over 2 seeds\.",
+        r"advantage has the best mean test perplexity \(lower is better\): .* over 2 seeds\. "
+        r"Whether it is ahead of \w+ is open: that takes 6 seeds\.",
         text,
     )
 
@@ -380,6 +397,7 @@ def test_the_commands_can_be_pasted_whatever_the_folder_is_called(tmp_path):
     text = html.unescape(page_of_one_search(folder)[1])
     for command in ("export", "retrain"):
         assert f"advnas {command} '{folder}' --entry MODULE:FUNCTION" in text
+    assert "MODULE:FUNCTION --epochs N" in text
 
 
 def test_a_study_of_strategies_has_no_single_answer(page):

@@ -55,6 +55,13 @@ def test_a_function_that_does_not_pass_on_what_it_is_given_is_refused(module, pa
         make(f"{name}:make_search", "random", 3, {})
 
 
+@pytest.mark.parametrize(("second", "told"), [("'task'", "Search, str"), ("(batches, batches)", "Search, tuple")])
+def test_a_second_value_that_is_no_task_is_refused(module, second, told):
+    name = module(GOOD.replace("advnas.Task(batches, batches, lambda model, x: model(x).sum())", second))
+    with pytest.raises(ValueError, match=f"must return a search and its task, got a tuple of {told}. End it with"):
+        make(f"{name}:make_search", "random", 0, {})
+
+
 @pytest.mark.parametrize("wrong", ["make_serch", "makesearch", "Make_Search"])
 def test_a_misspelt_function_is_told_what_was_meant(module, wrong):
     with pytest.raises(ValueError, match=rf"has no '{wrong}' \(did you mean 'make_search'\?\)\.$"):

@@ -4,7 +4,8 @@ import json
 import pytest
 
 from advnas.paper.toy import ToySettings
-from advnas.studies.folder import Results, load_results
+from advnas.studies.folder import Results, claim_folder, load_results, read_settings
+from advnas.studies.own_network import OwnNetworkSettings, OwnNetworkStudy
 
 SETTINGS = ToySettings(iterations=20, trials=2)
 ROWS = {"advantage": [[1.5, 2.5], [0.1, 0.0]], "random": [[3.0, 1e-12], [2.0, 1 / 3]]}
@@ -16,6 +17,10 @@ def path(tmp_path):
     path = tmp_path / "results.json"
     Results(SETTINGS, ROWS, MADE).save(path)
     return path
+
+
+def claim(folder):
+    claim_folder(folder, OwnNetworkStudy(OwnNetworkSettings("module:function")))
 
 
 def tamper(path, change):
@@ -62,6 +67,15 @@ def test_other_settings_are_refused_by_name(path, name, value, was):
     ):
         load_results(path, dataclasses.replace(SETTINGS, **{name: value}))
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("read", [lambda folder: read_settings(folder, ToySettings), claim])
+def test_a_damaged_study_says_what_is_wrong_with_it(tmp_path, read):
+    (tmp_path / "study.json").write_text("{")
+    with pytest.raises(
+        ValueError, match=r"study\.json is not JSON: '\{'.* Restore the file, or give another --folder\.$"
+    ):
+        read(tmp_path)
 
 
 def test_all_changed_settings_are_named(path):

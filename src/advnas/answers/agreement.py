@@ -22,8 +22,6 @@ from advnas.task import Task
 
 LEAST = 5
 """Architectures below which the interval of tau is not defined."""
-REPEATS = 3
-"""Trainings of one architecture, by which the noise of training is known."""
 _DRAWS, _ALONE = range(2)  # purposes of a seed
 
 
@@ -32,16 +30,16 @@ class Agreement:
     """How well the ranking by shared weights agrees with that by training alone.
 
     architectures: drawn uniformly. shared: their validation losses with the shared weights. alone: after training
-    alone, for `epochs` epochs each. repeated: the first of them, trained alone with other seeds. tau: Kendall's,
-    between the two rankings; low, high: its 95 % interval. split_half: tau between the shared rankings on every
-    other minibatch and on the rest. passes: forward passes of one architecture over one minibatch with the shared
-    weights.
+    alone, for `epochs` epochs each. again: the first of them, each trained alone once more with another seed. tau:
+    Kendall's, between the two rankings; low, high: its 95 % interval. split_half: tau between the shared rankings
+    on every other minibatch and on the rest. passes: forward passes of one architecture over one minibatch with the
+    shared weights.
     """
 
     architectures: tuple[Architecture, ...]
     shared: tuple[float, ...]
     alone: tuple[float, ...]
-    repeated: tuple[float, ...]
+    again: tuple[float, ...]
     tau: float
     low: float
     high: float
@@ -51,12 +49,34 @@ class Agreement:
 
     @property
     def differ(self) -> bool:
-        """Whether architectures trained alone differ by more than the noise of training (F test at 95 %)."""
+        """Whether trainings show that architectures differ: their variance is above 0 (F test at 95 %)."""
+        between, noise = self._variances(0)
+        return between > self._quantile(0.95) * noise
+
+    @property
+    def alike(self) -> bool:
+        """Whether architectures differ by less than trainings of one do: the 95 % bound of the ratio is below 1."""
+        between, noise = self._variances(1)
+        return between <= self._quantile(0.05) * noise
+
+    def _variances(self, ratio: float) -> tuple[float, float]:
+        """Estimate the noise twice, independently: across architectures, and within those that were trained twice.
+
+        The quotient has an F distribution where the variance of architectures is `ratio` times that of the noise.
+        First trainings share a seed, and so do second ones: what a seed does to all architectures alike cancels.
+        """
+        twice = list(zip(self.alone, self.again, strict=False))
+        once = self.alone[len(twice) :]
+        across = _squares([statistics.fmean(pair) for pair in twice]) / (ratio + 1 / 2) + _squares(once) / (
+            ratio + 1
+        )
+        within = _squares([first - second for first, second in twice]) / 2
+        return across / (len(self.alone) - 2), within / (len(twice) - 1)
+
+    def _quantile(self, level: float) -> float:
         from scipy import stats  # type: ignore[import-untyped]  # here, since it takes a second
 
-        between, noise = statistics.variance(self.alone), statistics.variance((self.alone[0], *self.repeated))
-        critical = float(stats.f.ppf(0.95, len(self.alone) - 1, len(self.repeated)))
-        return between > critical * noise
+        return float(stats.f.ppf(level, len(self.alone) - 2, len(self.again) - 1))
 
     @property
     def agrees(self) -> bool:
@@ -66,14 +86,20 @@ class Agreement:
     def __str__(self) -> str:
         tau = f"tau {self.tau:.2f} ({self.low:.2f} to {self.high:.2f})"
         trained = f"{len(self.alone)} architectures trained alone for {self.epochs} epochs"
+        if self.agrees:  # which shows that they differ, too
+            return f"The shared weights rank architectures like training alone does: {tau}, {trained}."
+        if self.alike:
+            return (
+                f"Little can be learnt here: {trained} differ by less than one of them does when it is trained "
+                f"again with another seed (significant at 95 %); {tau}. Give the decisions operations that differ, "
+                "put more of the network into the choices, or train for longer."
+            )
         if not self.differ:
             return (
-                f"Nothing can be learnt here: {trained} differ no more than one of them does when it is trained "
-                f"again with another seed; {tau}. Give the decisions operations that differ, put more of the "
-                "network into the choices, or train for longer."
+                f"Too few trainings to tell whether architectures differ: {trained}, {len(self.again)} of them "
+                f"twice, and the noise of training may explain all differences; {tau}. Diagnose with more "
+                "architectures or longer trainings, and give the decisions operations that differ."
             )
-        if self.agrees:
-            return f"The shared weights rank architectures like training alone does: {tau}, {trained}."
         helps = "What helps: a longer warm-up, and more of the network inside the choices."
         if self.tau > 0:
             return (
@@ -88,12 +114,13 @@ class Agreement:
     def to_json(self) -> dict[str, Any]:
         """Plain values, for `result.json`."""
         own = {name: getattr(self, name) for name in ("tau", "low", "high", "split_half", "epochs", "passes")}
-        lists = {name: list(getattr(self, name)) for name in ("shared", "alone", "repeated")}
+        lists = {name: list(getattr(self, name)) for name in ("shared", "alone", "again")}
         return {
             "architectures": [dict(one) for one in self.architectures],
             **lists,
             **{name: value if math.isfinite(value) else None for name, value in own.items()},
             "differ": self.differ,
+            "alike": self.alike,
         }
 
 
@@ -109,8 +136,8 @@ def agreement(
 ) -> Agreement:
     """Train a few architectures alone, and compare their ranking with that of the shared weights.
 
-    It takes as many trainings as there are architectures, and two more of the first one. The search is left exactly
-    as it was.
+    It takes one training of every architecture, and another one of the first half of them, by which the noise of
+    training is known. The search is left exactly as it was.
 
     Args:
         search: its weights are trained.
@@ -143,7 +170,7 @@ def agreement(
         architectures=tuple(drawn),
         shared=shared,
         alone=trained,
-        repeated=tuple(alone(drawn[0], repeat) for repeat in range(1, REPEATS)),
+        again=tuple(alone(one, 1) for one in drawn[: len(drawn) // 2]),
         tau=tau,
         low=low,
         high=high,
@@ -161,6 +188,11 @@ def check_rankable(search: Search) -> None:
             f"This space has {count} architectures, and a ranking needs at least {LEAST}. Leave out the "
             "diagnosis, train them all alone and compare them."
         )
+
+
+def _squares(values: Sequence[float]) -> float:
+    center = statistics.fmean(values)
+    return sum((value - center) ** 2 for value in values)
 
 
 def kendall(one: Sequence[float], other: Sequence[float]) -> float:

@@ -18,19 +18,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Found:
-    """A finished run, its answer, and the study that can build it again."""
+    """A finished run, its answer, and the study that can build it again.
+
+    epochs: of the search's own retraining; None for a plain `Search.run`, which has none.
+    """
 
     study: "OwnNetworkStudy"
     run: "RunRecords"
     architecture: "Operations"
+    epochs: int | None
 
 
 def _find(asked: Export | Retrain) -> _Found:
-    """The named run, or of the first strategy that learns the one that validates best."""
+    """The named run, or the one that validates best."""
     from advnas.reports.study import PLAIN_RUN, read_study
     from advnas.studies.own_network import OwnNetworkStudy
 
     records = read_study(asked.folder)
+    if records.name == PLAIN_RUN:
+        _refuse_part_of_search(asked)
     if records.name not in (PLAIN_RUN, OwnNetworkStudy.name):
         raise ValueError(f"{asked.folder} holds the study {records.name!r}. Give the folder of an `advnas search`.")
     if records.name != PLAIN_RUN and not any(run.evaluation for run in records.runs):
@@ -39,7 +45,21 @@ def _find(asked: Export | Retrain) -> _Found:
     architecture = run.answer(run.latest)
     if not run.finished or architecture is None:
         raise _not_over(asked.folder, f"run(..., folder={str(asked.folder)!r}, resume=True)")
-    return _Found(OwnNetworkStudy(_settings(records, asked)), run, architecture)
+    settings = _settings(records, asked)
+    epochs = None if records.name == PLAIN_RUN else settings.retrain_epochs
+    return _Found(OwnNetworkStudy(settings), run, architecture, epochs)
+
+
+def _refuse_part_of_search(asked: Export | Retrain) -> None:
+    """A run of a search is exported with the settings of the search, which lie two folders above."""
+    from advnas.records.files import parse_json
+    from advnas.studies.own_network import OwnNetworkStudy
+
+    run = asked.folder.resolve()
+    above = run.parents[1] / "study.json"
+    if above.exists() and parse_json(above.read_bytes(), str(above)).get("experiment") == OwnNetworkStudy.name:
+        command = f"advnas {type(asked).__name__.lower()} {quote(str(above.parent))} --run {run.name}"
+        raise ValueError(f"{asked.folder} is a run of the search in {above.parent}. Write: {command}")
 
 
 def _not_over(folder: Path, how: str) -> ValueError:
@@ -51,7 +71,7 @@ def _chosen(records: "StudyRecords", name: str | None) -> "RunRecords":
     from advnas.reports.judging import best_run
 
     if name is None:
-        return best_run(records, (*records.learning, *records.baselines)[0])
+        return best_run(records)
     run: RunRecords = find("finished run", {run.name: run for run in records.runs if run.evaluation}, name)
     return run
 
@@ -100,20 +120,21 @@ def export_answer(asked: Export) -> None:
 
 @dataclass(frozen=True)
 class _Retraining:
-    """One that is complete. weights: its file."""
+    """One that is complete. weights: its file. epochs: None where that is not recorded."""
 
     weights: Path
-    epochs: int
+    epochs: int | None
     seed: int
 
     def __str__(self) -> str:
-        return f"the retraining for {self.epochs} epoch{'s' * (self.epochs != 1)} with seed {self.seed}"
+        length = "" if self.epochs is None else f" for {self.epochs} epoch{'s' * (self.epochs != 1)}"
+        return f"the retraining{length} with seed {self.seed}"
 
 
 def _newest_retraining(folder: Path, found: _Found) -> _Retraining:
     """The latest of the search's own retraining and those by `advnas retrain`."""
-    run, settings = found.run, found.study.settings
-    known = [_Retraining(run.folder / "evaluation" / "retrained.pt", settings.retrain_epochs, run.seed)]
+    run = found.run
+    known = [_Retraining(run.folder / "evaluation" / "retrained.pt", found.epochs, run.seed)]
     for weights in folder.glob("retrained/*/retrained.pt"):
         if named := re.fullmatch(rf"{re.escape(run.name)}-(\d+)-(\d+)", weights.parent.name):
             known.append(_Retraining(weights, *map(int, named.groups())))
@@ -132,10 +153,11 @@ def retrain_answer(asked: Retrain) -> None:
     from advnas.records.files import write_atomically
 
     found = _find(asked)
-    settings = found.study.settings
-    epochs = settings.retrain_epochs if asked.epochs is None else check_count("--epochs", asked.epochs)
+    if asked.epochs is None and found.epochs is None:
+        raise ValueError(f"{asked.folder} is of a Search.run, whose answer was not retrained. Add --epochs N.")
+    epochs = check_count("--epochs", found.epochs if asked.epochs is None else asked.epochs)
     seed = found.run.seed if asked.seed is None else check_count("--seed", asked.seed, least=0)
-    study = replace(found.study, settings=replace(settings, retrain_epochs=epochs))
+    study = replace(found.study, settings=replace(found.study.settings, retrain_epochs=epochs))
     where = asked.folder / "retrained" / f"{found.run.name}-{epochs}-{seed}"
     outcome = study.retrain(seed, found.architecture, where)
     write_atomically(where / "result.json", json.dumps(outcome, indent=1) + "\n")

@@ -238,7 +238,7 @@ class Search:
     plan: Annotated[bool, arg(help_behavior_hint="")] = False
     """Tell memory, time and whether it fits, measured on a few minibatches, and run nothing."""
     diagnose: Annotated[bool, arg(help_behavior_hint="")] = False
-    """At the end, train 8 architectures alone and tell whether the shared weights rank them alike."""
+    """At the end, train 8 architectures alone, 4 of them twice: do the shared weights rank them alike?"""
     json: Annotated[bool, arg(help_behavior_hint="")] = False
     """Print one JSON object on standard output."""
 
@@ -252,7 +252,7 @@ class Export:
     to: Literal["plain", "pt2", "onnx"] = "pt2"
     """plain: the weights. pt2: a program that torch alone loads. onnx: for any runtime."""
     run: Annotated[str | None, arg(metavar="STRATEGY-SEED", help_behavior_hint="")] = None
-    """Which run's answer; the one that validates best if not given."""
+    """Which run's answer; of those that learn the one that validates best if not given."""
     weights: Literal["retrained", "inherited"] = "retrained"
     """Those of the retraining, or those that the answer has in the searched network."""
     entry: _Entry = None
@@ -266,7 +266,7 @@ class Retrain:
     folder: Positional[Path]
     """The search's folder."""
     run: Annotated[str | None, arg(metavar="STRATEGY-SEED", help_behavior_hint="")] = None
-    """Which run's answer; the one that validates best if not given."""
+    """Which run's answer; of those that learn the one that validates best if not given."""
     epochs: _Count = None
     """Passes over the training data; as many as in the search's own retraining if not given."""
     seed: _Count = None

@@ -36,5 +36,5 @@ def diagnose(study: "Study", seed: int, folder: Path) -> None:
         return
     run = run_folder(folder, strategies.baselines()[0], seed)
     found = study.diagnose(seed, partial(load_searched, run))
-    told = {"seed": seed, "text": str(found), "good": found.differ and found.agrees, **found.to_json()}
+    told = {"seed": seed, "text": str(found), "good": found.agrees, **found.to_json()}
     write_atomically(folder / FILE, json.dumps(told, indent=1) + "\n")

@@ -1,5 +1,6 @@
 """From the command line to what carries a command out."""
 
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -29,7 +30,18 @@ _COMMANDS = ("search", "export", "retrain", "experiment", "report", "query", "da
 
 
 def main() -> None:
-    """`advnas ...`; errors of the user's are one sentence and exit code 2."""
+    """`advnas ...`; errors of the user's are one sentence and exit code 2. A closed standard output is silent."""
+    try:
+        try:
+            _main()
+        finally:
+            sys.stdout.flush()  # here, where it can be caught
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush when Python ends
+        raise SystemExit(1) from None
+
+
+def _main() -> None:
     if sys.argv[1:] == ["--version"]:
         print(f"advnas {__version__}")
         return
@@ -40,6 +52,8 @@ def main() -> None:
     warnings.formatwarning = lambda message, *place, **more: f"warning: {message}\n"
     try:
         run(command)
+    except BrokenPipeError:
+        raise
     except (ValueError, OSError, FloatingPointError, ImportError) as error:
         print(f"advnas: {_sentence(error)}", file=sys.stderr)
         raise SystemExit(2) from None

@@ -47,12 +47,12 @@ def show_plan(study: "Study", strategy: str, seeds: Sequence[int], at_once: int,
 
 def present_study(folder: Path, strategy: str, *, as_json: bool) -> None:
     """Show what the runs in a folder have found, write its report, and say how to get the answer out."""
-    from advnas.reports.judging import best_run
+    from advnas.reports.judging import best_run, named
     from advnas.reports.study import read_study
     from advnas.reports.verdict import verdict
 
     study = read_study(folder)
-    remarks, best = verdict(study), best_run(study, strategy)
+    remarks, best = verdict(study), best_run(study)
     assert best.evaluation is not None
     terminal = console(stderr=as_json)
     _print_table(terminal, study)
@@ -64,7 +64,9 @@ def present_study(folder: Path, strategy: str, *, as_json: bool) -> None:
     page = _write_report(folder, terminal)
     _print_more_seeds(terminal, folder, study)
     refused = best.evaluation.no_file
-    terminal.print(f"\nGet it out:  {refused or f'advnas export {quote(str(folder))} --to pt2'}")
+    terminal.print(
+        f"\nGet it out:  {refused or f'advnas export {quote(str(folder))}{named(study, best)} --to pt2'}"
+    )
     if as_json:
         print(json.dumps(_summary(folder, study, best, remarks, page), indent=1))
 

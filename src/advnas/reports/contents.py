@@ -69,6 +69,11 @@ class Measure:
         """Its name in spreadsheets."""
         return self.name.replace(" ", "_")
 
+    @property
+    def digits(self) -> int:
+        """How many to write behind the point: more for shares and losses than for percents and perplexities."""
+        return 4 if abs(self.value) < 5 else 2
+
 
 @dataclass(frozen=True)
 class Spent:

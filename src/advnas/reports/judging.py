@@ -29,22 +29,34 @@ def _worth(run: RunRecords, table: Accuracies | None) -> tuple[Measure, ...]:
     return () if table is None or cell is None else (Measure("test accuracy", table.accuracy(cell), True),)
 
 
-def best_run(study: StudyRecords, strategy: str) -> RunRecords:
-    """Of the finished runs of a strategy, the one whose retrained answer is best on the validation data.
+def best_run(study: StudyRecords) -> RunRecords:
+    """Choose the answer of a search: of all strategies that learn, the finished run that validates best.
+
+    Where none learns, the baselines are chosen among.
 
     Raises:
         ValueError: no answer was retrained, or the scores of all are not numbers.
     """
-    found = best_run_or_none(study, strategy)
+    found = best_run_or_none(study)
     if found is None:
-        retrained = any(run.evaluation for run in study.of(strategy))
+        retrained = any(run.evaluation for name in _candidates(study) for run in study.of(name))
         why = "whose validation score is a number" if retrained else "that was retrained"
-        raise ValueError(f"No run of {strategy} has an answer {why}.")
+        raise ValueError(f"No run of {' or '.join(_candidates(study))} has an answer {why}.")
     return found
 
 
-def best_run_or_none(study: StudyRecords, strategy: str) -> RunRecords | None:
+def best_run_or_none(study: StudyRecords) -> RunRecords | None:
     """The same, or None."""
-    scored = [(run.evaluation.validation_score, run) for run in study.of(strategy) if run.evaluation]
+    runs = (run for name in _candidates(study) for run in study.of(name))
+    scored = [(run.evaluation.validation_score, run) for run in runs if run.evaluation]
     known = [(score, run) for score, run in scored if not math.isnan(score)]
     return min(known, key=lambda one: one[0])[1] if known else None
+
+
+def named(study: StudyRecords, run: RunRecords) -> str:
+    """What follows the folder in a command: the name of the run, where several strategies learn."""
+    return f" --run {run.name}" if len(study.learning) > 1 else ""
+
+
+def _candidates(study: StudyRecords) -> tuple[str, ...]:
+    return study.learning or study.baselines

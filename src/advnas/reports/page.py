@@ -22,7 +22,7 @@ from advnas.reports.directions import all_directions, direction_tables, directio
 from advnas.reports.drawing import Drawing, save
 from advnas.reports.glossary import terms_in
 from advnas.reports.hover import inline
-from advnas.reports.judging import Judged, best_run_or_none, judge
+from advnas.reports.judging import Judged, best_run_or_none, judge, named
 from advnas.reports.pairs import ENOUGH, all_pairings, badness, compare
 from advnas.reports.study import PLAIN_RUN, Accuracies, RunRecords, StudyRecords, read_study
 from advnas.reports.tables import (
@@ -121,13 +121,13 @@ def product(study: StudyRecords, folder: Path) -> Product | None:
     if study.name not in (PLAIN_RUN, "search") or not any(run.finished for run in study.runs):
         return None
     plain = study.name == PLAIN_RUN
-    run = study.runs[0] if plain else best_run_or_none(study, (*study.learning, *study.baselines)[0])
+    run = study.runs[0] if plain else best_run_or_none(study)
     if run is None:
         return None
     operations = run.answer(run.latest)
-    where = f"{quote(str(folder))}{' --entry MODULE:FUNCTION' if plain else ''}"
+    where = f"{quote(str(folder))}{' --entry MODULE:FUNCTION' if plain else named(study, run)}"
     export = () if run.evaluation and run.evaluation.no_file else (f"advnas export {where}",)
-    commands = (*export, f"advnas retrain {where}")
+    commands = (*export, f"advnas retrain {where}{' --epochs N' if plain else ''}")
     return None if operations is None else Product(run, operations, commands)
 
 
@@ -161,13 +161,13 @@ def summary(study: StudyRecords, table: Accuracies | None) -> list[str]:
     told = []
     for place, measure in enumerate(measures):
         values = {name: [worth[place].value for worth in own.values()] for name, own in judged.items()}
-        ahead = "" if place else lead(judged)
-        told.append(_leader(values, measure) + ahead + _diverged(values, measure))
+        told.append(_leader(values, measure) + lead(judged, place) + _diverged(values, measure))
     return told
 
 
-def lead(judged: Judged) -> str:
-    """Whether the first by the first measure is ahead of the second by more than chance gives."""
+def lead(judged: Judged, place: int = 0) -> str:
+    """Whether the first by a measure is ahead of the second by more than chance gives. place: of the measure."""
+    judged = {name: {seed: worth[place:] for seed, worth in own.items()} for name, own in judged.items()}
     ranked = sorted(judged, key=lambda name: badness(judged[name]))
     pairing = compare(judged, ranked[0], ranked[1]) if ranked[1:] else None
     if pairing is None or math.isnan(pairing.difference.mean):  # then the leaders' sentences say why
@@ -186,7 +186,7 @@ def _leader(values: dict[str, list[float]], measure: Measure) -> str:
         return f"No strategy has the best mean {measure.name}."
     best = (max if measure.more_is_better else min)(known, key=lambda name: known[name].mean)
     direction = "" if measure.more_is_better else " (lower is better)"
-    told = known[best].written(2) if len(values[best]) > 1 else f"{known[best].mean:.2f}"
+    told = known[best].written(measure.digits)
     return f"{best} has the best mean {measure.name}{direction}: {told} over {_seeds(values[best])}."
 
 
@@ -229,7 +229,7 @@ def _cell_title(run: RunRecords, table: Accuracies | None) -> str:
     title = f"{run.strategy}, seed {run.seed}" + ("" if run.finished else " (unfinished)")
     if run.evaluation:
         measure = run.evaluation.measures[0]
-        return f"{title}: {measure.name} {measure.value:.2f}"
+        return f"{title}: {measure.name} {measure.value:.{measure.digits}f}"
     cell = run.answer(run.latest)
     return title if table is None or cell is None else f"{title}: {table.accuracy(cell):.2f} %"
 

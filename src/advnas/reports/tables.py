@@ -154,7 +154,7 @@ def study_columns(study: StudyRecords) -> tuple[Column, ...]:
     if not study.retrains:
         return COLUMNS
     printed = any(name == study.name for name, _ in published.TABLES)
-    judged = (Column(one.key, one.name, "", 4 if abs(one.value) < 5 else 2, printed) for one in study.measures)
+    judged = (Column(one.key, one.name, "", one.digits, printed) for one in study.measures)
     return (*judged, Column("params", "parameters", "M", 2 if printed else 4, printed), *_COSTS)
 
 

@@ -42,7 +42,9 @@ def make(entry: str, strategy: str, seed: int, options: Mapping[str, Any]) -> tu
     function = load(entry, options)
     with _reporting_user_errors(entry):
         made = function(strategy, seed, **options)
-    if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], Search)):
+    if not (
+        isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], Search) and isinstance(made[1], Task)
+    ):
         raise ValueError(
             f"{entry} must return a search and its task, got {_described(made)}. End it with "
             "`return advnas.Search(model, strategy, seed=seed), advnas.Task(training, validation, loss)`."

@@ -40,8 +40,8 @@ def load_results(path: Path, settings: Settings) -> Results[Settings]:
     """What a study with these settings has left at `path`; empty if nothing, an error if it was another study."""
     if not path.exists():
         return Results(settings, {}, {})
+    content = _parse(path)
     try:
-        content = parse_json(path.read_bytes(), str(path))
         saved = _strict.structure(content["settings"], type(settings))
         rows, provenance = dict(content["rows"]), dict(content["provenance"])
     except _MISFITS as error:
@@ -90,9 +90,16 @@ def read_settings(folder: Path, kind: type[Settings]) -> Settings:
     return _read(folder / "study.json", kind)[1]
 
 
-def _read(path: Path, kind: type[Settings]) -> tuple[str, Settings]:
+def _parse(path: Path) -> dict[str, Any]:
     try:
-        content = parse_json(path.read_bytes(), str(path))
+        return parse_json(path.read_bytes(), str(path))
+    except ValueError as error:
+        raise ValueError(f"{error} Restore the file, or give another --folder.") from error
+
+
+def _read(path: Path, kind: type[Settings]) -> tuple[str, Settings]:
+    content = _parse(path)
+    try:
         return content["experiment"], _strict.structure(content["settings"], kind)
     except _MISFITS as error:
         raise ValueError(
