@@ -3,9 +3,10 @@
 import copy
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from advnas.arguments import check_count
+from advnas.choice import Choice
 from advnas.gates.buffers import BufferSnapshot
 from advnas.notebook import table
 from advnas.randomness import seed_of, seeded
@@ -26,10 +28,10 @@ from advnas.records.restoring import (
 )
 from advnas.records.unsaved import UnsavedBuffers
 from advnas.search import PAPER_WEIGHTS, NonFiniteLoss, OptimizerOf, Recorder, advance, cosine
-from advnas.search.device import PRECISIONS
+from advnas.search.device import PRECISIONS, on_device
 from advnas.search.precision import Precision
 from advnas.search.schedule import Rates
-from advnas.search.step import clip_gradient, make_optimizer
+from advnas.search.step import check_loss, clip_gradient, make_optimizer
 from advnas.task import Task, length_of, mean_over
 
 Score = Callable[[nn.Module], float]
@@ -70,6 +72,8 @@ class Recipe:
     optimizer: called with all parameters. annealing: maps progress in [0, 1] to a factor on the learning rates.
     clip: largest norm of the gradient, or None. score: of the model after an epoch, the lower the better; the mean
     loss on the task's validation data by default. precision: "float32", "bf16" or "fp16", as of a search.
+    accumulate: how many minibatches make up a step, with the memory of one; the last step of an epoch may have
+    fewer. device: moves the model and all minibatches there, such as "cuda"; where they are by default.
     """
 
     optimizer: OptimizerOf = PAPER_WEIGHTS
@@ -77,6 +81,8 @@ class Recipe:
     clip: float | None = 1.0
     score: Score | None = None
     precision: str = "float32"
+    accumulate: int = 1
+    device: str | None = None
 
 
 def retrain(
@@ -103,8 +109,15 @@ def retrain(
 
     Returns:
         The module and its history.
+
+    Raises:
+        TypeError: model, task or recipe is something else.
     """
     check_count("epochs", epochs)
+    _check_call(model, task, recipe)
+    if recipe.device is not None:
+        task = on_device(task, recipe.device)
+        model.to(recipe.device)
     training = _Training(model, task, recipe, epochs, seed)
     if folder is None:
         advance(training, until=epochs, every=1, on_step=on_epoch)
@@ -113,6 +126,26 @@ def retrain(
     with Recorder(Path(folder), training, asked=asked, resume=True) as recorder:
         advance(training, until=epochs, every=1, recorder=recorder, on_step=on_epoch)
     return training.result()
+
+
+def _check_call(model: object, task: object, recipe: object) -> None:
+    choices = isinstance(model, nn.Module) and any(isinstance(part, Choice) for part in model.modules())
+    if choices or not isinstance(model, nn.Module):
+        got = "a network whose Choices are open" if choices else f"a {type(model).__name__}"
+        raise TypeError(
+            f"retrain takes a plain module, got {got}. Write retrain(search.derive(), task, epochs=...)."
+        )
+    if not isinstance(task, Task):
+        raise TypeError(
+            f"retrain takes a task, got a {type(task).__name__}. Write retrain(model, advnas.Task(training, "
+            "validation, loss), epochs=...)."
+        )
+    if not isinstance(recipe, Recipe):
+        raise TypeError(
+            f"recipe must be a Recipe, got a {type(recipe).__name__}. Write for example "
+            "recipe=Recipe(partial(torch.optim.Adam, lr=1e-3))."
+        )
+    check_count("accumulate", recipe.accumulate)
 
 
 class _Training:
@@ -132,6 +165,7 @@ class _Training:
             "clip": recipe.clip,
             "precision": str(PRECISIONS[recipe.precision] or torch.float32).removeprefix("torch."),
             "annealing": [round(float(recipe.annealing(progress)), 6) for progress in _SAMPLES],
+            **({} if recipe.accumulate == 1 else {"accumulate": recipe.accumulate}),
         }
         self._unsaved = UnsavedBuffers(model)
         self._rates = Rates(self._optimizer, recipe.annealing)
@@ -150,7 +184,7 @@ class _Training:
         with seeded(seed_of(self._seed, number), *{weight.device for weight in self._model.parameters()}):
             loss = self._train()
             score = self._recipe.score
-            value = score(self._model) if score is not None else _validation_loss(self._model, self._task)
+            value = _validation_loss(self._model, self._task) if score is None else _number(score(self._model))
         self._history.append(Epoch(number, loss, value))
         if self._best_epoch is self._history[-1]:
             self._best = copy.deepcopy(self._model.state_dict())
@@ -160,43 +194,48 @@ class _Training:
         """One pass over the training data; its mean loss."""
         data = self._task.training
         batches = data if isinstance(data, Sized) and length_of(data) is not None else list(data)
-        parameters, losses = list(self._model.parameters()), list[float]()
+        parameters, losses, together = list(self._model.parameters()), list[float](), self._recipe.accumulate
         self._model.train()
-        for number, batch in enumerate(batches):
-            self._rates.anneal((self.position + number / len(batches)) / self._epochs)
-            loss, norm = self._scaled_backward(batch, parameters)
+        for number, part in enumerate(_in_groups(batches, together)):
+            self._rates.anneal((self.position + number / math.ceil(len(batches) / together)) / self._epochs)
+            loss, norm = self._scaled_backward(part, parameters)
             _check_finite(loss, norm, number)
             self._optimizer.step()
             self._precision.succeed()
-            losses.append(loss.item())
+            losses.extend([loss.item()] * len(part))
         if not losses:
             raise ValueError("The training data are empty, or an iterator that can be read only once.")
         return sum(losses) / len(losses)
 
-    def _scaled_backward(self, batch: Any, parameters: list[nn.Parameter]) -> tuple[Tensor, Tensor]:
+    def _scaled_backward(self, batches: list[Any], parameters: list[nn.Parameter]) -> tuple[Tensor, Tensor]:
         """The same as `_backward`, once more with a smaller loss scale wherever the scaled gradient overflows."""
         buffers = BufferSnapshot(self._model.modules() if self._precision.scale > 1 else ())
-        loss, norm = self._backward(batch, parameters)
+        loss, norm = self._backward(batches, parameters)
         while not norm.isfinite() and self._precision.lower():
             buffers.put_back()  # running statistics count every minibatch once
-            loss, norm = self._backward(batch, parameters)
+            loss, norm = self._backward(batches, parameters)
         return loss, norm
 
-    def _backward(self, batch: Any, parameters: list[nn.Parameter]) -> tuple[Tensor, Tensor]:
-        """Put the clipped gradient on a minibatch into place; the loss, and the norm before clipping.
+    def _backward(self, batches: list[Any], parameters: list[nn.Parameter]) -> tuple[Tensor, Tensor]:
+        """Put the clipped gradient on some minibatches into place; their mean loss, and the norm before clipping.
 
         Nothing is trained where no weight decides the loss; that is told once, and the loss is what it is.
         """
         device = parameters[0].device if parameters else torch.device("cpu")
-        with self._precision.computing(device):
-            loss = self._task.loss(self._model, batch)
-        self._optimizer.zero_grad(set_to_none=True)
-        if loss.requires_grad:
-            self._precision.scaled(loss).backward()  # type: ignore[no-untyped-call]
-            self._precision.unscale(parameters)
-        elif not self._history and not self._told:
+        total, trained = torch.zeros((), device=device), False
+        for number, batch in enumerate(batches):
+            with self._precision.computing(device):
+                loss = check_loss(self._task.loss(self._model, batch)) / len(batches)
+            if number == 0:
+                self._optimizer.zero_grad(set_to_none=True)
+            if loss.requires_grad:
+                self._precision.scaled(loss).backward()  # type: ignore[no-untyped-call]
+                trained = True
+            total = total + loss.detach()
+        self._precision.unscale(parameters)
+        if not (trained or self._history or self._told):
             self._tell_untrained()
-        return loss, clip_gradient(parameters, self._recipe.clip)
+        return total, clip_gradient(parameters, self._recipe.clip)
 
     def _tell_untrained(self) -> None:
         self._told = True
@@ -227,7 +266,7 @@ class _Training:
         """Load a state completely, or raise ValueError and change nothing."""
         now = self.state(folder) | {"settings": {}, "optimizer": {}, "history": [asdict(Epoch(1, 0.0, 0.0))]}
         check_form(state, [now, {**now, "history": []}], "it")
-        check_settings(self.settings, state["settings"])
+        check_settings(*({"accumulate": 1, **settings} for settings in (self.settings, state["settings"])))
         check_optimizer(self._optimizer, state["optimizer"], "optimizer")
         numbers = [line["number"] for line in state["history"]]
         if not numbers or numbers != list(range(1, check_count("epochs", state["epochs"], least=0) + 1)):
@@ -250,11 +289,28 @@ class _Training:
         return Retrained(self._model, self._best_epoch, tuple(self._history))
 
 
+def _in_groups(batches: Iterable[Any], count: int) -> Iterator[list[Any]]:
+    """The minibatches, so many at a time; the last may be fewer."""
+    remaining = iter(batches)
+    while group := list(islice(remaining, count)):
+        yield group
+
+
+def _number(score: object) -> float:
+    try:
+        return float(score)  # type: ignore[arg-type]
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(
+            f"Recipe.score must return one number, the lower the better, got {score!r:.80}. Return for example "
+            "float(error.mean())."
+        ) from None
+
+
 def _check_finite(loss: Tensor, norm: Tensor, number: int) -> None:
     if not (loss.isfinite() and norm.isfinite()):
         raise NonFiniteLoss(
-            f"The loss is {loss.item()} and its gradient has norm {norm.item()} at minibatch {number + 1} of the "
-            "epoch. The last checkpoint is whole; a lower learning rate often helps."
+            f"The loss is {loss.item()} and its gradient has norm {norm.item()} at step {number + 1} of the epoch. "
+            "The last checkpoint is whole; a lower learning rate often helps."
         )
 
 

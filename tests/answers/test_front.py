@@ -76,8 +76,14 @@ def test_a_front_under_another_limit_and_judged_by_the_shared_weights():
     for point in front(search, "parameters", points=5, task=task()):
         assert products.of(point.architecture) <= 500
         assert point.loss > 0
-    with pytest.raises(ValueError, match=r"no cost 'latency'\. Pass the cost itself"):
+    with pytest.raises(
+        ValueError, match=r"no cost 'latency'\. Pass the cost itself: advnas\.costs\.latency\(space, example\)\."
+    ):
         front(search, "latency")
+    with pytest.raises(
+        ValueError, match=r"no cost 'flops'\. .*: one of advnas\.costs\.multiply_adds.*name='flops'\)"
+    ):
+        front(search, "flops")
 
 
 def test_all_proposals_are_within_the_limits():

@@ -144,7 +144,14 @@ def test_a_folder_of_another_limit_is_not_gone_on_with(tmp_path):
             "least parameters of any architecture is 44 parameters, and the limit is 10",
         ),
         ({"limit": {"parametres": 10}}, r"no cost 'parametres' \(did you mean 'parameters'\?\)"),
-        ({"limit": {"latency": "5ms"}}, r"Pass it as Search\(..., costs=\[advnas.costs.latency"),
+        (
+            {"limit": {"latency": "5ms"}},
+            r"Write Search\(\.\.\., costs=\[\.\.\.\]\) with advnas\.costs\.latency\(space, example\)\.",
+        ),
+        (
+            {"limit": {"flops": 10}},
+            r"costs=\[\.\.\.\]\) with one of advnas\.costs\.multiply_adds.*name='flops'\)\.",
+        ),
         ({"limit": {"parameters": "5ms"}}, "A limit of parameters must be a number"),
         ({"penalty": {"parameters": -1}}, "A penalty of parameters must be a positive number, got -1"),
     ],

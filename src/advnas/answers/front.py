@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from advnas.answers.shared_loss import SharedLoss
 from advnas.architecture import Architecture
-from advnas.arguments import check_count
+from advnas.arguments import check_count, did_you_mean
 from advnas.costs import Cost, cheapest, operations_of, parameters
+from advnas.costs.cost import MEASURED, how_to_make
 from advnas.distribution import Distribution
 from advnas.search import Search
 from advnas.task import Task
@@ -63,9 +64,8 @@ def _found(search: Search, name: str, known: Iterable[Cost]) -> Cost:
         return names[name]
     if name == "parameters":
         return parameters(search.space)
-    raise ValueError(
-        f"The search has no cost {name!r}. Pass the cost itself, for example advnas.costs.{name}(space, example)."
-    )
+    meant = did_you_mean(name, sorted({*names, "parameters", *MEASURED} - {name}))
+    raise ValueError(f"The search has no cost {name!r}{meant}. Pass the cost itself: {how_to_make(name)}.")
 
 
 def _log_likelihood(search: Search, architecture: Architecture) -> float:

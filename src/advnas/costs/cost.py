@@ -92,6 +92,18 @@ class Cost:
             raise ValueError(f"This is no cost: {error!r}.") from error
 
 
+MEASURED = ("multiply_adds", "latency", "memory")
+"""The costs that a function of that name in `advnas.costs` makes of a space and an example."""
+
+
+def how_to_make(name: str) -> str:
+    """What to write for a cost that is not there."""
+    if name in MEASURED:
+        return f"advnas.costs.{name}(space, example)"
+    made = ", ".join(f"advnas.costs.{one}(space, example)" for one in MEASURED)
+    return f"one of {made}, or numbers of your own, advnas.costs.table(space, {{...}}, name={name!r})"
+
+
 def describe(condition: Condition) -> str:
     """A condition in words."""
     return " within ".join(_pair(one) for one in sorted(condition)) or "the rest of the network"

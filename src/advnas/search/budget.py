@@ -11,6 +11,7 @@ from torch import Tensor
 from advnas.architecture import Architecture, Draw
 from advnas.arguments import did_you_mean
 from advnas.costs import Cost, Expected, Limit, most_valuable, operations_of, parameters, parse_amount
+from advnas.costs.cost import MEASURED, how_to_make
 from advnas.costs.knapsack import cheapest, explain
 from advnas.distribution import Distribution
 from advnas.space import SearchSpace
@@ -87,9 +88,10 @@ class Budget:
             known.setdefault("parameters", parameters(space))
         for name in sorted(asked - known.keys()):
             names = [*known, *({"parameters"} - known.keys())]
+            meant = did_you_mean(name, sorted({*names, *MEASURED} - {name}))
             raise ValueError(
-                f"There is no cost {name!r}{did_you_mean(name, names)} here; known are {', '.join(names)}. Pass it "
-                f"as Search(..., costs=[advnas.costs.{name}(space, example)]), or as a costs.table of your own."
+                f"There is no cost {name!r}{meant} here; known are {', '.join(names)}. Write "
+                f"Search(..., costs=[...]) with {how_to_make(name)}."
             )
         return cls(
             operations_of(space),

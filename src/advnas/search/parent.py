@@ -15,7 +15,7 @@ from advnas.records.interrupts import held_interrupts, interruptible
 from advnas.search.compiled import warn_if_compiled
 from advnas.search.precision import Precision
 from advnas.search.schedule import Progress
-from advnas.search.step import UNTOUCHED, Accumulated, LossOf, NonFinite, NonFiniteLoss
+from advnas.search.step import UNTOUCHED, Accumulated, LossOf, NonFinite, NonFiniteLoss, check_loss
 from advnas.space import SearchSpace
 from advnas.task import explaining_gradients
 
@@ -72,25 +72,21 @@ class Parent:
         """
         try:
             with interruptible(), explaining_gradients(), self.precision.computing(self.space.device):
-                loss = loss_of(self.model)
+                found = loss_of(self.model)
         except BaseException as error:
             self.space.put_back()
             mismatch = self.space.mismatch() if isinstance(error, RuntimeError | ValueError | IndexError) else None
             if mismatch is not None:
                 raise ValueError(mismatch) from error
             raise
-        if not isinstance(loss, Tensor) or loss.dim() != 0:
-            raise ValueError(
-                f"The loss must be a tensor with one number, got {getattr(loss, 'shape', type(loss).__name__)}. "
-                "Return for example F.cross_entropy(model(x), y), or take .mean()."
-            )
+        loss = check_loss(found)
         if trace is not None and not loss.requires_grad and not trace.may_lack_graph:
             raise ValueError(
                 "The loss has no graph, so that nothing can be learned from it: it was computed under "
                 "torch.no_grad() or torch.inference_mode(), or cut off by .detach(), .data or torch.tensor(...). "
                 "Return it as the network gives it, for example F.cross_entropy(model(x), y)."
             )
-        return loss if loss.dtype.itemsize > 2 else loss.float()  # autocast may leave it in half precision
+        return loss
 
     def passes(self, loss_of: LossOf, trace: Trace | None = None) -> Iterator[tuple[Tensor, bool]]:
         """Compute the loss in the parts it has; yield each part's share of it, and whether another part follows.

@@ -39,6 +39,20 @@ class Accumulated:
         return torch.stack([part(model) for part in self.parts]).mean()
 
 
+def check_loss(loss: object) -> Tensor:
+    """Return a loss of one number, in 32 bits at least: autocast may leave it in half precision.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if not isinstance(loss, Tensor) or loss.dim() != 0:
+        raise ValueError(
+            f"The loss must be a tensor with one number, got {getattr(loss, 'shape', type(loss).__name__)}. "
+            "Return for example F.cross_entropy(model(x), y), or take .mean()."
+        )
+    return loss if loss.dtype.itemsize > 2 else loss.float()
+
+
 class NonFiniteLoss(FloatingPointError):
     """The loss, its gradient or what an optimiser made of it is infinite or not a number.
 
