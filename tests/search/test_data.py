@@ -4,7 +4,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from advnas.search.data import Replay
+from advnas import Task
+from advnas.search.data import Replay, Replayed
+from advnas.search.device import on_device
 
 
 class Noisy(Dataset):
@@ -115,3 +117,36 @@ def test_a_process_that_shares_the_data_can_enter_in_the_middle():
 def test_fewer_minibatches_than_processes_are_named():
     with pytest.raises(ValueError, match="fewer minibatches than the 3 processes that share them"):
         next(Replay([1, 2], seed=0, name="validation", share=(0, 3)))
+
+
+class Counted:
+    """A loss that numbers its minibatches."""
+
+    def __init__(self):
+        self.count = 0
+
+    def __call__(self, model, batch):
+        self.count += 1
+        return torch.tensor(self.count)
+
+    def state(self):
+        return {"count": self.count}
+
+    def restore(self, state):
+        self.count = state["count"]
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_what_a_loss_carries_along_is_saved_with_the_position(wrapped):
+    data = [torch.zeros(1)]
+
+    def replayed(loss):
+        task = Task(data, data, loss)
+        return Replayed.of(on_device(task, "cpu") if wrapped else task, seed=0)
+
+    before, loss = replayed(Counted()), Counted()
+    before.loss(None, data[0])
+    replayed(loss).restore(before.state())
+    assert loss.count == 1
+    with pytest.raises(ValueError, match="the position in the data has no 'loss'"):
+        replayed(loss).restore(replayed(lambda model, batch: batch).state())
