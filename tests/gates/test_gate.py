@@ -299,11 +299,25 @@ def test_the_slope_does_not_depend_on_the_order_in_memory(layout, gradient):
     assert slope.item() == pytest.approx((x * gradient).sum().item(), rel=1e-4)
 
 
-def test_a_second_derivative_through_a_gate_of_1_is_refused_clearly(monkeypatch):
-    monkeypatch.setattr(gates.gate, "_SMALL", 0)
-    output, draw = run(Choice({"skip": nn.Identity()}), [1.0], randn(3))
-    with pytest.raises(RuntimeError, match=r"gate of 1 .*only once.*create_graph=True"):
-        torch.autograd.grad(output.sum(), draw.weights, create_graph=True)
+@pytest.mark.parametrize("output", [nn.Tanh(), nn.Sequential(nn.Linear(4, 4), nn.Softplus())], ids=["tanh", "mlp"])
+def test_the_slope_of_a_loss_with_a_second_derivative_is_that_of_finite_differences(output):
+    """As of a gradient penalty: the slopes of the network are part of the loss, and a gate of 1 of them."""
+    torch.manual_seed(0)
+    choices = [Choice({"only": output}, name="first"), Choice({"only": nn.Tanh()}, name="second")]
+    network = nn.Sequential(nn.Linear(3, 4), *choices, nn.Linear(4, 1)).double()
+    space, x = SearchSpace(network), randn(5, 3).double().requires_grad_()
+
+    def loss(draw):
+        with space.running(draw):
+            (slope,) = torch.autograd.grad(network(x).sum(), x, create_graph=True)
+        return slope.square().mean()
+
+    gated, weights, step = Draw.gated(torch.ones(2, 1).double()), torch.ones(2, 1).double(), 1e-5
+    for decision in range(2):
+        shift = step * torch.eye(2).double()[:, [decision]]
+        up, down = (loss(Draw(weights + sign * shift, weights != 0)) for sign in (1, -1))
+        (slopes,) = torch.autograd.grad(loss(gated), gated.weights)
+        assert slopes[decision].item() == pytest.approx(((up - down) / (2 * step)).item(), rel=1e-6)
 
 
 def test_tied_choices_add_up_their_slopes():

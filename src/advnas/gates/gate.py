@@ -112,14 +112,14 @@ class _UnitGate(_SingleLevelFunction):
 
     @staticmethod
     def forward(ctx: Any, output: Tensor, gate: Tensor) -> Tensor:
-        ctx.save_for_backward(output)
+        ctx.save_for_backward(output, gate)
         return copy_on_write(output)  # not a view: whatever comes next may work in place
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        if torch.is_grad_enabled():
-            raise RuntimeError("A gate of 1 can be differentiated only once; do not use create_graph=True here.")
-        (output,) = ctx.saved_tensors
+        output, gate = ctx.saved_tensors
+        if torch.is_grad_enabled():  # this slope will have a slope itself, in which w must stand, though it is 1
+            return gradient * gate, inner_product(gradient, output)
         return gradient, inner_product(gradient, output)
 
 
