@@ -29,7 +29,7 @@ MAY_IMPORT = {
     **{name: {*NOUNS, *SIDE_ROOMS, *CHAIN[:place]} for place, name in enumerate(CHAIN)},
     "strategies": {*NOUNS},
     "costs": {*NOUNS},
-    "testing": {*NOUNS, "strategies", "search"},
+    "testing": {*NOUNS, "strategies", "costs", "search"},
     "paper": {*NOUNS, *SIDE_ROOMS, *CHAIN[: CHAIN.index("paper")], "testing"},
 }
 MAY_IMPORT_ANYTHING = {"__init__", "__main__", "cli"}
