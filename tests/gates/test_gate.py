@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from advnas import Choice, Draw, SearchSpace, gates
-from advnas.gates import find_placement, last_norm, map_tensors
+from advnas.gates import find_placement, map_tensors
 
 
 @pytest.fixture(autouse=True, params=[0, gates.gate._SMALL], ids=["as in large networks", "as in small ones"])
@@ -89,7 +89,7 @@ def make(kind, affine):
 @pytest.mark.parametrize("layout", LAYOUTS, ids=["contiguous", "channels_last"])
 @pytest.mark.parametrize("weight", [1.0, 0.3])
 def test_a_gate_as_gamma_equals_a_multiplication(kind, affine, training, layout, weight):
-    assert last_norm(make(kind, affine)) is not None
+    assert find_placement(make(kind, affine)).norm is not None
     outcomes = []
     for opaque in (False, True):
         candidate = make(kind, affine).train(training)
@@ -155,7 +155,7 @@ def test_a_gate_as_gamma_keeps_no_output_for_the_backward_pass(kind, affine):
     ids=lambda candidate: type(candidate).__name__,
 )
 def test_no_norm_is_found_where_its_scale_is_not_the_scale_of_the_output(candidate):
-    assert last_norm(candidate) is None
+    assert find_placement(candidate).norm is None
 
 
 class NormSilu(nn.BatchNorm2d):
@@ -170,7 +170,7 @@ def shared_norm():
 
 @pytest.mark.parametrize("candidate", [lambda: NormSilu(4), shared_norm], ids=["own forward", "two depths"])
 def test_no_norm_is_found_where_it_does_more_than_scale(candidate):
-    assert last_norm(candidate()) is None
+    assert find_placement(candidate()).norm is None
 
 
 @pytest.mark.parametrize("affine", [True, False], ids=["affine", "plain"])
