@@ -78,6 +78,18 @@ def test_a_bare_draw_asks_for_no_slope_and_a_gated_one_does():
     assert not gated.detached().weights.requires_grad
 
 
+def test_without_a_gradient_a_draw_has_no_rivals():
+    draw = Draw.contrasted(CHOSEN, rivals=torch.tensor([[0.5, 0.0, 0.5], [0.0, 1.0, 0.0]]))
+    assert (draw.path, draw.rival_places) == ([(0, 1), (1, 0)], [(0, 0), (0, 2), (1, 1)])
+    assert (draw.detached().path, draw.detached().rival_places) == ([(0, 1), (1, 0)], [])
+    assert torch.equal(draw.detached().active, CHOSEN.bool())
+
+
+def test_a_silent_operation_stays_active_without_a_gradient():
+    silenced = next(iter(Draw.bare(CHOSEN).knock_outs()))
+    assert torch.equal(Draw(silenced.weights.requires_grad_(), silenced.active).detached().active, CHOSEN.bool())
+
+
 @pytest.mark.parametrize(
     ("weights", "one_hot"),
     [

@@ -4,10 +4,10 @@ import math
 
 import pytest
 import torch
-from networks import Tied, apart, nested
 
 from advnas import SearchSpace, costs
-from advnas.costs import Expected, operations_of
+from advnas.costs import Cost, Expected, operations_of
+from networks import Tied, apart, nested
 
 SPACES = {"nested": nested, "tied": Tied, "apart": apart}
 
@@ -62,3 +62,10 @@ def test_leading_dimensions_are_searches_side_by_side(space):
     many = torch.stack([random_logits(space, seed) for seed in range(3)]).softmax(-1)
     torch.testing.assert_close(expected.of(many), torch.stack([expected.of(one) for one in many]))
     torch.testing.assert_close(expected.gradient(many), torch.stack([expected.gradient(one) for one in many]))
+
+
+def test_nested_costs_are_as_exact_as_others():
+    inside = frozenset({("outer", "nest"), ("inner", "large")})
+    decisions = {"outer": ("nest", "leaf"), "inner": ("small", "large")}
+    cost = Cost("energy", "", 0.0, {inside: 2.0**24 + 1})  # no number of 32 bits
+    assert Expected([cost], decisions).of(torch.eye(2)).item() == cost.of({"outer": "nest", "inner": "large"})

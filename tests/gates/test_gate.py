@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from advnas import Choice, Draw, SearchSpace, gates
-from advnas.gates import find_placement, last_norm, map_tensors
+from advnas.gates import find_placement, map_tensors
 
 
 @pytest.fixture(autouse=True, params=[0, gates.gate._SMALL], ids=["as in large networks", "as in small ones"])
@@ -89,7 +89,7 @@ def make(kind, affine):
 @pytest.mark.parametrize("layout", LAYOUTS, ids=["contiguous", "channels_last"])
 @pytest.mark.parametrize("weight", [1.0, 0.3])
 def test_a_gate_as_gamma_equals_a_multiplication(kind, affine, training, layout, weight):
-    assert last_norm(make(kind, affine)) is not None
+    assert find_placement(make(kind, affine)).norm is not None
     outcomes = []
     for opaque in (False, True):
         candidate = make(kind, affine).train(training)
@@ -155,7 +155,7 @@ def test_a_gate_as_gamma_keeps_no_output_for_the_backward_pass(kind, affine):
     ids=lambda candidate: type(candidate).__name__,
 )
 def test_no_norm_is_found_where_its_scale_is_not_the_scale_of_the_output(candidate):
-    assert last_norm(candidate) is None
+    assert find_placement(candidate).norm is None
 
 
 class NormSilu(nn.BatchNorm2d):
@@ -170,7 +170,7 @@ def shared_norm():
 
 @pytest.mark.parametrize("candidate", [lambda: NormSilu(4), shared_norm], ids=["own forward", "two depths"])
 def test_no_norm_is_found_where_it_does_more_than_scale(candidate):
-    assert last_norm(candidate()) is None
+    assert find_placement(candidate()).norm is None
 
 
 @pytest.mark.parametrize("affine", [True, False], ids=["affine", "plain"])
@@ -314,6 +314,27 @@ def test_a_gate_of_1_can_be_differentiated_twice(kind):
     ours, plain = slopes(output, draw.weights), slopes(weight * candidate(x), weight)
     assert ours[0].item() == pytest.approx(plain[0].item(), rel=1e-4)
     assert torch.allclose(ours[1], plain[1], rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("output", [nn.Tanh(), nn.Sequential(nn.Linear(4, 4), nn.Softplus())], ids=["tanh", "mlp"])
+def test_the_slope_of_a_loss_with_a_second_derivative_is_that_of_finite_differences(output):
+    """As of a gradient penalty: the slopes of the network are part of the loss, and a gate of 1 of them."""
+    torch.manual_seed(0)
+    choices = [Choice({"only": output}, name="first"), Choice({"only": nn.Tanh()}, name="second")]
+    network = nn.Sequential(nn.Linear(3, 4), *choices, nn.Linear(4, 1)).double()
+    space, x = SearchSpace(network), randn(5, 3).double().requires_grad_()
+
+    def loss(draw):
+        with space.running(draw):
+            (slope,) = torch.autograd.grad(network(x).sum(), x, create_graph=True)
+        return slope.square().mean()
+
+    gated, weights, step = Draw.gated(torch.ones(2, 1).double()), torch.ones(2, 1).double(), 1e-5
+    for decision in range(2):
+        shift = step * torch.eye(2).double()[:, [decision]]
+        up, down = (loss(Draw(weights + sign * shift, weights != 0)) for sign in (1, -1))
+        (slopes,) = torch.autograd.grad(loss(gated), gated.weights)
+        assert slopes[decision].item() == pytest.approx(((up - down) / (2 * step)).item(), rel=1e-6)
 
 
 def test_tied_choices_add_up_their_slopes():

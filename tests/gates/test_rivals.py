@@ -154,22 +154,33 @@ def test_dropout_in_a_rival_is_reproducible_and_leaves_the_random_state_alone():
     assert torch.equal(state, run([0.0, 0.0, 1.0])[1])
 
 
-def test_a_rival_computes_in_the_precision_of_the_forward_pass():
+FULL, BF16, FP16 = torch.float32, torch.bfloat16, torch.float16
+
+
+def autocast(dtype):
+    return torch.autocast("cpu", dtype=None if dtype is FULL else dtype, enabled=dtype is not FULL)
+
+
+@pytest.mark.parametrize(
+    ("forward", "backward"), [(BF16, FULL), (BF16, FP16), (FULL, BF16), (FULL, FULL), (BF16, BF16)]
+)
+@pytest.mark.parametrize("gives_input", [True, False])
+def test_a_rival_computes_in_the_precision_of_the_forward_pass(forward, backward, gives_input):
     seen = []
 
     class Told(nn.Linear):
-        def forward(self, x):
-            output = super().forward(x)
+        def forward(self, x=1.0):
+            output = super().forward(x * torch.ones(2, 3))
             seen.append(output.dtype)
             return output
 
-    model = nn.Sequential(Choice({"a": nn.Linear(3, 3), "b": Told(3, 3)}, name="one"))
-    draw = draw_of([[1.0, 0.0]], [[0.0, 1.0]])
-    with SearchSpace(model).running(draw):
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            loss = model(torch.randn(2, 3)).float().sum()
-        loss.backward()
-    assert seen == [torch.bfloat16]
+    choice = Choice({"a": Told(3, 3), "b": Told(3, 3)}, name="one")
+    with SearchSpace(nn.Sequential(choice)).running(draw_of([[1.0, 0.0]], [[0.0, 1.0]])):
+        with autocast(forward):
+            loss = (choice(torch.randn(2, 3)) if gives_input else choice()).float().sum()
+        with autocast(backward):
+            loss.backward()
+    assert seen == [forward, forward], "first the drawn operation, then its rival"
 
 
 def test_places_of_a_tied_decision_add_up():

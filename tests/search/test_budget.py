@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from advnas import Choice, Search, SearchSpace, Task, costs, strategies
-from advnas.costs import Infeasible
+from advnas.costs import Cost, Infeasible, Limit
 from advnas.search.budget import Budget
 
 LEARNING = [name for name in strategies.names() if strategies.strategy_type(name).learns]
@@ -197,3 +197,17 @@ def test_limits_that_are_no_mapping_are_told_how_to_be_written(given):
         search(penalty=given)
     with pytest.raises(TypeError, match="limit must map"):
         search().argmax(given)
+
+
+def test_which_architectures_are_allowed_is_one_rule():
+    """Costs of 0.1, 0.2 and 0.3 are 0.6 together, while the floats add up to a little more."""
+    terms = {frozenset({(name, "on")}): value for name, value in {"a": 0.1, "b": 0.2, "c": 0.3}.items()}
+    off = {frozenset({(name, "off")}): 0.0 for name in "abc"}
+    limit = Limit(Cost("energy", "", 0.0, terms | off), 0.6)
+    budget = Budget(dict.fromkeys("abc", ("on", "off")), [limit])
+    all_on, none_on = torch.tensor([1.0, 0.0]).expand(3, 2), torch.tensor([0.0, 1.0]).expand(3, 2)
+    assert budget.allows(dict.fromkeys("abc", "on"))
+    assert budget.allowed(torch.stack([all_on, none_on])).tolist() == [True, True]
+    with_less = Budget(budget.decisions, [replace(limit, amount=0.5)])
+    assert with_less.allowed(torch.stack([all_on, none_on])).tolist() == [False, True]
+    assert Budget(budget.decisions).allowed(torch.stack([all_on, none_on])).tolist() == [True, True]

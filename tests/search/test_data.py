@@ -8,7 +8,8 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from advnas import Choice, Search, Task
-from advnas.search.data import Replay
+from advnas.search.data import Replay, Replayed
+from advnas.search.device import on_device
 
 
 class Noisy(Dataset):
@@ -130,3 +131,36 @@ def test_a_loss_that_is_given_something_else_is_told_how_it_is_called(wrong):
     called, where = caught.value.__notes__
     assert called == "The loss is called as loss(model, batch), here with a Sequential and a Tensor."
     assert where.startswith("This happened in weight step 1, running")
+
+
+class Counted:
+    """A loss that numbers its minibatches."""
+
+    def __init__(self):
+        self.count = 0
+
+    def __call__(self, model, batch):
+        self.count += 1
+        return torch.tensor(self.count)
+
+    def state(self):
+        return {"count": self.count}
+
+    def restore(self, state):
+        self.count = state["count"]
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_what_a_loss_carries_along_is_saved_with_the_position(wrapped):
+    data = [torch.zeros(1)]
+
+    def replayed(loss):
+        task = Task(data, data, loss)
+        return Replayed.of(on_device(task, "cpu") if wrapped else task, seed=0)
+
+    before, loss = replayed(Counted()), Counted()
+    before.loss(None, data[0])
+    replayed(loss).restore(before.state())
+    assert loss.count == 1
+    with pytest.raises(ValueError, match="the position in the data has no 'loss'"):
+        replayed(loss).restore(replayed(lambda model, batch: batch).state())

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import types
+import weakref
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -649,28 +650,44 @@ def test_an_accumulated_loss_moves_all_like_its_mean(strategy, kind):
     torch.testing.assert_close(parts.theta.logits(), mean.theta.logits())
 
 
-def test_accumulation_never_keeps_more_than_one_graph():
-    made, alive, most = search(), [], []
+@pytest.mark.parametrize("kind", ["weight_step", "architecture_step", "joint_step"])
+def test_accumulation_never_keeps_more_than_one_graph(kind):
+    graphs, alive = [], []
 
     class Marked(torch.autograd.Function):
         @staticmethod
         def forward(ctx, value):
-            ctx.save_for_backward(value)
+            graphs.append(weakref.ref(ctx))  # it lives as long as the graph that it is a node of
             return value.clone()
 
         @staticmethod
         def backward(ctx, slope):
-            alive.pop()
             return slope
 
     def loss(model):
-        alive.append(1)
-        most.append(len(alive))
+        alive.append(sum(graph() is not None for graph in graphs))
         return Marked.apply(task().loss(model, task().training[0]))
 
-    made.weight_step(Accumulated(loss, loss, loss))
-    made.architecture_step(Accumulated(loss, loss, loss))
-    assert most == [1] * 6
+    getattr(search(), kind)(Accumulated(loss, loss, loss))
+    assert alive == [0, 0, 0]
+
+
+def test_a_weight_step_of_parts_frees_what_its_backward_pass_is_done_with():
+    made, kept, left = search(), weakref.WeakSet(), []
+    made.model[0].weight.register_hook(lambda slope: left.append(len(kept)))  # where the backward pass ends
+
+    class Kept:
+        def __init__(self, tensor):
+            self.tensor = tensor
+            kept.add(self)
+
+    def loss(model):
+        with torch.autograd.graph.saved_tensors_hooks(Kept, lambda one: one.tensor):
+            return task().loss(model, task().training[0])
+
+    made.weight_step(Accumulated(loss, loss))
+    after_the_first, after_the_last = left
+    assert after_the_first == after_the_last
 
 
 def test_a_resumed_accumulation_goes_on_bit_for_bit(tmp_path):

@@ -15,6 +15,7 @@ from advnas.spaces.nasbench201 import (
     Cell,
     ConvolutionCellNetwork,
     Reduction,
+    ReLUConv,
     ReLUConvBN,
     SharedReLU,
 )
@@ -250,6 +251,21 @@ def test_a_frozen_reduction_changes_neither_the_output_nor_the_slope_of_its_inpu
         outcomes.append([output, *torch.autograd.grad(output, x, randn(*output.shape, seed=1).double())])
     for frozen, plain in zip(*outcomes, strict=True):
         assert torch.allclose(frozen, plain, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("layout", FORMATS, ids=FORMAT_IDS)
+def test_frozen_weights_change_nothing_in_less_precision_either(dtype, layout):
+    conv, outcomes = ReLUConv(4, 4, 3), []
+    for trainable in (False, True):
+        conv.weight.requires_grad_(trainable)
+        x = randn(3, 4, 6, 6).to(memory_format=layout).requires_grad_()
+        with torch.autocast("cpu", dtype=dtype):
+            output = conv(x)
+        assert output.dtype == dtype
+        outcomes.append([output, *torch.autograd.grad(output, x, randn(*output.shape, seed=1).to(dtype))])
+    for frozen, plain in zip(*outcomes, strict=True):
+        torch.testing.assert_close(frozen, plain, rtol=0.02, atol=0.02)
 
 
 def test_a_frozen_reduction_keeps_its_input_once():

@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from advnas import SearchSpace
-from advnas.gates import last_norm
+from advnas.gates import find_placement
 from advnas.spaces.nasbench_macro import OPERATIONS, Bottleneck, LayerChainNetwork, nasbench_macro_candidates
 from advnas.tables import nasbench_macro
 from advnas.testing import check_space
@@ -72,9 +72,9 @@ def test_the_residual_belongs_to_the_candidate_where_the_shape_stays():
 
 
 def test_a_gate_may_be_the_last_scale_only_where_nothing_is_added_behind_it():
-    assert last_norm(Bottleneck(4, 4, 1, kernel=3, expansion=3)) is None
+    assert find_placement(Bottleneck(4, 4, 1, kernel=3, expansion=3)).norm is None
     changing = Bottleneck(4, 8, 2, kernel=3, expansion=3)
-    assert last_norm(changing) is changing.body[-1]
+    assert find_placement(changing).norm is changing.body[-1]
 
 
 # Costs, against the benchmark's table

@@ -363,6 +363,17 @@ def test_the_loss_and_its_slopes_are_those_of_the_cross_entropy_of_the_logits(co
         assert torch.allclose(ours, theirs, rtol=1e-10, atol=1e-14)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_in_less_precision_the_loss_and_its_slopes_are_nearly_the_same(space, network, text, dtype):
+    outcomes = []
+    for enabled in (True, False):
+        with space.running(architecture(*["tanh"] * 6)), torch.autocast("cpu", dtype=dtype, enabled=enabled):
+            loss, state = network.float().loss(text, text)
+        outcomes.append([loss, state, *torch.autograd.grad(loss, [network.decoder.weight, network.cell.weight])])
+    for less, full in zip(*outcomes, strict=True):
+        torch.testing.assert_close(less, full, rtol=0.05, atol=0.01)
+
+
 def test_the_loss_of_very_unlikely_words_is_finite_and_exact():
     decoder = Decoder(1, 2)
     nn.init.constant_(decoder.weight, 0)

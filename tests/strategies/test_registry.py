@@ -1,8 +1,9 @@
 import dataclasses
 
 import pytest
+from torch import nn
 
-from advnas import strategies
+from advnas import Choice, Search, strategies
 from advnas.strategies.advantage import Advantage
 from advnas.strategies.parsec import Parsec
 
@@ -104,11 +105,6 @@ def test_every_strategy_says_what_an_architecture_step_costs():
     assert strategies.architecture_passes(strategies.get("darts", second_order=True), SIZES) == 40
 
 
-def test_a_strategy_of_somebodys_own_costs_a_pass_and_takes_steps():
-    assert strategies.architecture_passes(object(), SIZES) == 1
-    assert strategies.takes_architecture_steps(object())
-
-
 def test_a_ranking_needs_passes():
     with pytest.raises(ValueError, match=r"passes must be positive, got 0\. Write for example passes=3\.4\."):
         strategies.get("ranked_random", passes=0)
@@ -139,3 +135,18 @@ def test_strategies_that_mix_operations_have_no_process_best():
     without = [name for name in strategies.names() if "process_best" not in strategies.answers_of(name)]
     assert without == ["darts", "snas"]
     assert strategies.answers_of("darts") == ("argmax", "ranked", "refined")
+
+
+def test_a_strategy_of_ones_own_has_all_that_a_strategy_has():
+    class Two:
+        def draw(self, logits, state, phase, progress, generator): ...
+
+        def gradient(self, feedback, draw, logits, state): ...
+
+    with pytest.raises(
+        TypeError, match=r"Two is no strategy: it has no weight_operations, .*class Two\(Strategy\)"
+    ):
+        Search(nn.Sequential(Choice({"a": nn.Tanh(), "b": nn.ReLU()})), Two())
+    with pytest.raises(TypeError, match=r"got a class\. Write Advantage\(\)"):
+        strategies.made(Advantage)
+    assert strategies.made("contrast") == strategies.get("contrast")

@@ -1,6 +1,7 @@
 import math
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,10 +9,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from advnas import SearchSpace
+from advnas import Callback, Search, SearchSpace, StopSearch
 from advnas.randomness import generator
 from advnas.spaces.recurrent_cell import RecurrentCellNetwork
-from advnas.tasks.penn_treebank import Segments, build, perplexity, read
+from advnas.tasks.penn_treebank import CarriedLoss, Segments, build, perplexity, read
 
 TEXTS = {"train.txt": " the <unk> sat \n the cat sat \n", "valid.txt": "the cat\n", "test.txt": "sat\n"}
 
@@ -281,3 +282,31 @@ def test_a_second_look_at_a_segment_starts_where_the_first_did(task):
 def test_a_task_knows_how_many_tokens_its_loss_is_the_mean_of(task):
     assert task.examples == 2 * 5
     assert len(task.training) == len(task.validation) > 1
+
+
+class StopAt(Callback):
+    def __init__(self, turns):
+        self.turns = turns
+
+    def step(self, run, step):
+        if run.search.weight_steps == self.turns and step.phase == "weights":
+            raise StopSearch("enough for now")
+
+
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_a_search_that_is_resumed_in_the_middle_of_a_pass_reads_on_with_its_states(task, tmp_path, device):
+    def run(**options):
+        torch.manual_seed(0)
+        search = Search(RecurrentCellNetwork(vocabulary=10, hidden=4, dropout=0.0))
+        search.run(replace(task, loss=CarriedLoss()), epochs=1, device=device, progress=False, **options)
+        return search.model.state_dict()
+
+    whole = run()
+    run(folder=tmp_path / "run", callbacks=StopAt(len(task.training) // 2))
+    resumed = run(folder=tmp_path / "run", resume=True)
+    assert all(torch.equal(resumed[name], whole[name]) for name in whole)
+
+
+def test_states_of_something_else_are_refused():
+    with pytest.raises(ValueError, match=r"states of 'theta' should be a segment's number and two states"):
+        CarriedLoss().restore({"theta": [1, None]})

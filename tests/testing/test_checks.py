@@ -223,7 +223,10 @@ class NoSubclass:
     independent_draws: ClassVar[bool] = False
     answer: ClassVar[str] = "argmax"
     learns: ClassVar[bool] = True
+    takes_architecture_steps: ClassVar[bool] = True
+    architecture_every: ClassVar[int] = 1
     init, draw, gradient, project = Sound.init, Sound.draw, Sound.gradient, Sound.project
+    architecture_passes = Sound.architecture_passes
 
 
 def test_a_strategy_may_be_of_any_class():

@@ -36,8 +36,8 @@ class Expected:
             for when, value in cost.terms.items():
                 if len(when) == 1:
                     self._table[number, places[next(iter(when))]] += value
-        self._values = torch.tensor([[cost.terms.get(when, 0.0) for when in nested] for cost in costs])
-        self._values = self._values.to(torch.float64).reshape(len(costs), len(nested))
+        values = [[cost.terms.get(when, 0.0) for when in nested] for cost in costs]
+        self._values = torch.tensor(values, dtype=torch.float64).reshape(len(costs), len(nested))
         one = len(decisions) * self.width  # where a factor of 1 stands
         self._factors = _padded([[places[each] for each in when] for when in nested], one)
 

@@ -1,7 +1,7 @@
 """Gates: how weights enter the network in front of the outputs of candidates, as cheaply as they can."""
 
 from advnas.gates.gate import ActiveCandidate, Node
-from advnas.gates.placement import GatePlacement, find_placement, last_norm
+from advnas.gates.placement import GatePlacement, find_placement
 from advnas.gates.rivals import Lend, Rerun, Rival, add_zero_gates, at_hand
 from advnas.gates.route import Route, Slot, Trace
 from advnas.gates.trees import is_weighable, map_parts, map_tensors, parts_of, strange_leaf, tensors_in
@@ -20,7 +20,6 @@ __all__ = [
     "at_hand",
     "find_placement",
     "is_weighable",
-    "last_norm",
     "map_parts",
     "map_tensors",
     "parts_of",

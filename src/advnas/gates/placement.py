@@ -110,7 +110,11 @@ def _devices(args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[torch.device]
 
 
 def find_placement(candidate: nn.Module) -> GatePlacement:
-    """The cheapest place for a gate on this candidate."""
+    """The cheapest place for a gate on this candidate.
+
+    A last BatchNorm is found in any nn.Sequential that ends in one of torch, also when ReLU, dropout or pooling
+    follow; a module of your own says so by an attribute `last_norm`, which is tried out once.
+    """
     if _passes_scale(candidate):
         return GatePlacement(candidate, None, True, tuple(candidate.modules()))
     chain = _find_norm(candidate)
@@ -118,16 +122,6 @@ def find_placement(candidate: nn.Module) -> GatePlacement:
         return GatePlacement(candidate, None, False)
     norm, trusted, declared = chain
     return GatePlacement(candidate, norm, False, trusted, declared)
-
-
-def last_norm(candidate: nn.Module) -> _BatchNorm | None:
-    """The BatchNorm whose scale is the scale of the candidate's output, if there is one.
-
-    A gate can then be its gamma: exact, and nothing more is kept for the backward pass. Found in any
-    nn.Sequential that ends in a BatchNorm of torch, also when ReLU, dropout or pooling follow; a module of your own
-    says so by an attribute `last_norm`, which is tried out once.
-    """
-    return find_placement(candidate).norm
 
 
 _Chain = tuple[_BatchNorm, tuple[nn.Module, ...], bool]

@@ -1,7 +1,7 @@
 """Rivals: candidates behind a gate of 0, run inside the backward pass."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -110,7 +110,7 @@ class Rerun:
         self.choice = choice
         self._tensors, self._call_with = _take_apart(args, kwargs)
         devices = {tensor.device for tensor in self._tensors}
-        self._random, self._precision = GeneratorStates(devices), _autocast(devices)
+        self._random, self._precision = GeneratorStates(devices), _Autocast(devices)
 
     def give_inputs(self) -> list[Tensor]:
         """Hand the tensors of the input over, to be kept by autograd instead of here."""
@@ -120,7 +120,7 @@ class Rerun:
     def __call__(self, rival: Rival, inputs: Sequence[Tensor]) -> Any:
         """Run a rival on the same input, without a graph."""
         args, kwargs = self._call_with(inputs)
-        with rival.lent(), self._random.again(), self._precision:
+        with rival.lent(), self._random.again(), self._precision.again():
             return self.choice.run_rival(rival.index, args, kwargs)
 
 
@@ -145,9 +145,34 @@ def _take_apart(
     return [leaf for leaf in leaves if isinstance(leaf, Tensor)], call_with
 
 
-def _autocast(devices: set[torch.device]) -> AbstractContextManager[object]:
-    """The precision in which candidates compute just now, to be used again."""
-    for kind in {device.type for device in devices}:
-        if torch.is_autocast_enabled(kind):
-            return torch.autocast(kind, dtype=torch.get_autocast_dtype(kind))
-    return nullcontext()
+class _Autocast:
+    """In which precision candidates compute on some devices at a moment.
+
+    Args:
+        devices: those of the tensors that a choice is given; the CPU where there are none.
+    """
+
+    __slots__ = ("_devices", "_dtypes")
+
+    def __init__(self, devices: set[torch.device]) -> None:
+        self._devices = devices
+        self._dtypes = self._now() if _is_on() else None
+
+    def again(self) -> AbstractContextManager[object]:
+        """Compute as at that moment while this is open, whatever is on or off now."""
+        if self._dtypes is None and not _is_on():  # by far the most common case
+            return nullcontext()
+        stack = ExitStack()
+        for kind, now in self._now().items():
+            dtype = None if self._dtypes is None else self._dtypes[kind]
+            if dtype != now:
+                stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=dtype is not None))
+        return stack
+
+    def _now(self) -> dict[str, torch.dtype | None]:
+        """The type that autocast takes, by the kind of device; None where it is off."""
+        kinds = {device.type for device in self._devices} or {"cpu"}
+        return {kind: torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None for kind in kinds}
+
+
+_is_on: Callable[[], bool] = torch._C._is_any_autocast_enabled  # asking for every device takes ten times as long

@@ -66,20 +66,6 @@ def squared_error(outputs: Tensor, target: float, logits: Tensor) -> Enumeration
     return Enumeration(logits, reward_objective(lambda weights: -(target - (outputs * weights).sum()).square()))
 
 
-def random_quadratic(sizes: tuple[int, ...], seed: int) -> Enumeration:
-    """r = l^T w + w^T M w of all decisions' weights w together, with random l, M and theta."""
-    generator = seeded(seed)
-    logits = random_logits(sizes, generator)
-    linear = uniform(logits.numel(), low=-1, high=1, generator=generator)
-    square = uniform(logits.numel(), logits.numel(), low=-1, high=1, generator=generator)
-
-    def reward(weights: Tensor) -> Tensor:
-        flat = weights.flatten()
-        return linear @ flat + flat @ square @ flat
-
-    return Enumeration(logits, reward_objective(reward))
-
-
 def of_one_output(reward: Callable[[Tensor], Tensor], outputs: tuple[float, ...]) -> Enumeration:
     """One decision between operations that return numbers, at uniform theta. reward: of the number."""
     values = torch.tensor(outputs, dtype=torch.float64)

@@ -112,8 +112,16 @@ class Budget:
 
     def allowed(self, chosen: Tensor) -> Tensor:
         """Whether architectures, one-hot [..., decisions, candidates], are within all limits: bool [...]."""
-        costs = self._expected.of(chosen)[..., : len(self.limits)] if self.limits else chosen.new_zeros(0)
-        return (costs <= self.amounts).all(-1)
+        if not self.limits:
+            return chosen.new_ones(chosen.shape[:-2], dtype=torch.bool)
+        rows = chosen.argmax(-1)
+        found = [self.allows(self._named(row)) for row in rows.reshape(-1, rows.shape[-1]).tolist()]
+        return torch.tensor(found).reshape(rows.shape[:-1])
+
+    def _named(self, row: Sequence[int]) -> dict[str, str]:
+        """The architecture of the operations at these places."""
+        named = zip(self.decisions.items(), row, strict=True)
+        return {name: operations[place] for (name, operations), place in named}
 
     def without(self, name: str) -> list[Limit]:
         """All limits but the one of a name."""

@@ -1,9 +1,10 @@
 """Minibatches of a run: what is due at a search's position, from whatever a user iterates over."""
 
 import copy
+import inspect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -42,6 +43,17 @@ class Minibatches(Protocol):
 
     def measure(self, search: "Search") -> float | None:
         """Tell how good the most likely architecture is by now, where that is cheap to know; more is better."""
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """A loss that carries something from one minibatch to the next, such as a hidden state."""
+
+    def state(self) -> dict[str, Any]:
+        """Return what is carried, as tensors and plain values."""
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on with what was carried; raise ValueError if it cannot be of this loss."""
 
 
 @dataclass(frozen=True)
@@ -108,14 +120,24 @@ class Replayed:
         return self._next(self.training), lambda: self._next(self.validation)
 
     def state(self) -> dict[str, Any]:
-        """How far both have been read."""
-        return {"training": list(self.training.position), "validation": list(self.validation.position)}
+        """How far both have been read, and what the loss carries along."""
+        position = {"training": list(self.training.position), "validation": list(self.validation.position)}
+        return position if self._memory is None else position | {"loss": self._memory.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Read on from there."""
-        check_form(state, [self.state()], "the position in the data")
+        now = self.state()
+        check_form(state, [now | {"loss": {}} if "loss" in now else now], "the position in the data")
         for data, (passes, number) in ((self.training, state["training"]), (self.validation, state["validation"])):
             data.enter((check_count("a pass", passes, least=0), check_count("a position", number, least=0)))
+        if self._memory is not None:
+            self._memory.restore(state["loss"])
+
+    @property
+    def _memory(self) -> Remembers | None:
+        """The loss, or what a wrapper of it wraps, where it carries something along."""
+        own = inspect.unwrap(self.loss)
+        return own if isinstance(own, Remembers) else None
 
     def validation_pass(self, most: int) -> tuple[int, Iterator[LossOf]]:
         """The first pass over all validation data, also where processes share them."""

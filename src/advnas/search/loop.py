@@ -110,8 +110,8 @@ class SearchRun:
         return {
             "strategy": strategies.name_of(strategy),
             "seed": self.search.seed,
-            "answer": getattr(strategy, "answer", "argmax"),  # somebody's own may have the two methods alone
-            "learns": getattr(strategy, "learns", True),
+            "answer": strategy.answer,
+            "learns": strategy.learns,
             "settings": self._settings(),
             "optimizers": self._optimizers(),
             "length": asdict(self.length),

@@ -91,7 +91,8 @@ class Parent:
     def passes(self, loss_of: LossOf, trace: Trace | None = None) -> Iterator[tuple[Tensor, bool]]:
         """Compute the loss in the parts it has; yield each part's share of it, and whether another part follows.
 
-        Whoever takes the backward pass of a part before asking for the next never keeps more than one graph.
+        Whoever takes the backward pass of a part, and lets go of its share, before asking for the next, never keeps
+        more than one graph.
         """
         if not isinstance(loss_of, Accumulated):
             yield self.loss(loss_of, trace), False
@@ -193,6 +194,7 @@ def loss_and_slope(parent: Parent, loss_of: LossOf, draw: Draw, trace: Trace) ->
         if part is not None:
             slope = part if slope is None else slope + part
         total = loss.detach() if total is None else total + loss.detach()
+        del loss  # and with it the graph, before the next part is computed
     assert total is not None
     parent.check_slope(slope, draw, trace)
     return total, gate_slope(slope, draw)

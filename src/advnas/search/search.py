@@ -97,8 +97,7 @@ class Search:
     ) -> None:
         if schedule not in ("alternate", "joint"):
             raise ValueError(f"schedule must be 'alternate' or 'joint', got {schedule!r}.")
-        if isinstance(strategy, type):
-            raise TypeError(f"A strategy must be an object, got a class. Write {strategy.__name__}().")
+        self.strategy = strategies.made(strategy)
         self.schedule, self.seed = schedule, check_count("seed", seed, least=0)
         self.weight_clip, self.annealing = weight_clip, annealing
         self.make_weight_optimizer = factory_of(weight_optimizer)
@@ -111,7 +110,6 @@ class Search:
         self.weight_optimizer = self.weights.optimizer
         set_precision(self, precision)
         self.parent.lend = store.lent
-        self.strategy = strategies.get(strategy) if isinstance(strategy, str) else strategy
         self.policy = Policy(
             self.strategy,
             self.space.sizes,

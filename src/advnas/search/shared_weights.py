@@ -230,8 +230,10 @@ class DrawnPath:
         precision, total = self._weights.precision, None
         for loss, follows in passes:
             if loss.requires_grad and inputs:
-                torch.autograd.backward(precision.scaled(loss), inputs=inputs, retain_graph=follows)
+                again = follows and bool(gates)  # what leads from the gates to the network, all parts share
+                torch.autograd.backward(precision.scaled(loss), inputs=inputs, retain_graph=again)
             total = loss.detach() if total is None else total + loss.detach()
+            del loss  # and with it the graph, before the next part is computed
         assert total is not None
         precision.unscale(inputs)
         mean = average_weights(self._weights.group, total, self.parameters, self.norms)

@@ -68,11 +68,14 @@ class _FrozenReLUConv(_SingleLevelFunction):
                 "A frozen convolution can be differentiated only once; do not use create_graph=True."
             )
         x, weight = ctx.saved_tensors
-        padding = (weight.shape[-1] // 2,) * 2
-        # Its second argument stands for the input, of which only the shape and layout matter here: those of x.
+        kind, padding = gradient.dtype, (weight.shape[-1] // 2,) * 2
+        # Its second argument stands for the input, of which only shape, layout and type matter here. Where autocast
+        # was on, the gradient has less precision than what was kept.
+        like, weight = x if x.dtype == kind else torch.empty_like(x, dtype=kind), weight.to(kind)
         wanted, _, _ = torch.ops.aten.convolution_backward(
-            gradient, x, weight, None, ctx.stride, padding, (1, 1), False, (0, 0), 1, (True, False, False)
+            gradient, like, weight, None, ctx.stride, padding, (1, 1), False, (0, 0), 1, (True, False, False)
         )
+        wanted = wanted.to(x.dtype)
         return torch.ops.aten.threshold_backward.grad_input(wanted, x, 0, grad_input=wanted), None, None, None
 
 

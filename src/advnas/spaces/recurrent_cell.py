@@ -20,6 +20,11 @@ def _cell_weight(size: int) -> nn.Parameter:
     return nn.Parameter(torch.empty(size, size).uniform_(-_CELL_RANGE, _CELL_RANGE))
 
 
+def _moved(x: Tensor, towards: Tensor, carry: Tensor) -> Tensor:
+    """x + c * (towards - x) with c = sigmoid(carry), in the precision of x: autocast leaves the others in less."""
+    return torch.lerp(x, towards.to(x.dtype), torch.sigmoid(carry).to(x.dtype))
+
+
 class Activation(nn.Module):
     """act(W^h x), given the product W^h x.
 
@@ -77,7 +82,7 @@ class Edge(nn.Module):
         """From x, W^c x and, where `weights` has a W^h, W^h x: each [batch, hidden], to the same."""
         # Of what Zero is given, only the shape matters.
         operation = self.activation(x if product is None else product)
-        return torch.lerp(x, operation, torch.sigmoid(carry))
+        return _moved(x, operation, carry)
 
 
 class RecurrentCell(nn.Module):
@@ -114,7 +119,7 @@ class RecurrentCell(nn.Module):
         outputs = []
         for entering in F.linear(words, from_words).unbind():
             carry, product = torch.addmm(entering, hidden, from_hidden.t()).chunk(2, dim=1)
-            hidden = self._step(torch.lerp(hidden, torch.tanh(product), torch.sigmoid(carry)), fans)
+            hidden = self._step(_moved(hidden, torch.tanh(product), carry), fans)
             outputs.append(hidden)
         return torch.stack(outputs), hidden
 
@@ -197,7 +202,8 @@ class _DecodedCrossEntropy(torch.autograd.Function):
         for start in range(0, len(features), _ROWS):
             rows = slice(start, start + _ROWS)
             x, right = features[rows], targets[rows, None]
-            log_p = torch.log_softmax(torch.addmm(bias, x, weight.t()), dim=1)
+            # In the precision of the features, where autocast computes logits in less.
+            log_p = torch.log_softmax(torch.addmm(bias, x, weight.t()), dim=1, dtype=x.dtype)
             total -= log_p.gather(1, right).sum()
             if any(wanted):
                 slope = log_p.exp_().scatter_add_(1, right, log_p.new_full(right.shape, -1))

@@ -35,6 +35,7 @@ __all__ = [
     "baselines",
     "for_task",
     "get",
+    "made",
     "name_of",
     "names",
     "options",
@@ -131,24 +132,43 @@ def _fields(kind: type[Strategy]) -> tuple[dataclasses.Field[Any], ...]:
     return dataclasses.fields(kind)  # type: ignore[arg-type]
 
 
+def made(strategy: str | Strategy) -> Strategy:
+    """The strategy itself, or the one of that name.
+
+    Raises:
+        TypeError: it is a class, or lacks what a strategy has.
+        ValueError: there is none of that name.
+    """
+    if isinstance(strategy, str):
+        return get(strategy)
+    if isinstance(strategy, type):
+        raise TypeError(f"A strategy must be an object, got a class. Write {strategy.__name__}().")
+    missing = [name for name in vars(Strategy) if not name.startswith("_") and not hasattr(strategy, name)]
+    if missing:
+        kind = type(strategy).__name__
+        raise TypeError(
+            f"A {kind} is no strategy: it has no {', '.join(missing)}. Subclass advnas.strategies.Strategy, "
+            f"which has all but draw and gradient: class {kind}(Strategy)."
+        )
+    return strategy
+
+
 def takes_architecture_steps(strategy: Strategy) -> bool:
     """Whether a search with this strategy takes architecture steps; see `Strategy`."""
-    # Somebody's own strategy may have the two methods alone.
-    return bool(getattr(strategy, "takes_architecture_steps", True))
+    return strategy.takes_architecture_steps
 
 
 def architecture_every(strategy: Strategy) -> int:
     """In every how-many-th turn of the loop an architecture step is due; see `Strategy`."""
-    return int(getattr(strategy, "architecture_every", 1))
+    return strategy.architecture_every
 
 
 def architecture_passes(strategy: Strategy, sizes: Sequence[int]) -> float:
     """Return the forward passes that an architecture step costs; see `Strategy`."""
-    known = getattr(strategy, "architecture_passes", None)
-    return 1.0 if known is None else float(known(sizes))
+    return strategy.architecture_passes(sizes)
 
 
 def draws_independently(strategy: Strategy | str) -> bool:
     """Whether the processes of a search may each learn from a draw of their own; see `Strategy`."""
     kind = strategy_type(strategy) if isinstance(strategy, str) else strategy
-    return bool(getattr(kind, "independent_draws", False))
+    return kind.independent_draws

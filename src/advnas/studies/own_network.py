@@ -1,5 +1,6 @@
 """A study of a user-supplied network: searched, retrained and judged."""
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -264,6 +265,7 @@ class OwnNetworkStudy:
         """The same function of a batch that is taken to the device first."""
         device = self._judging_device()
 
+        @functools.wraps(function)  # a loss may carry something along, which is saved
         def placed(model: nn.Module, batch: Any) -> Any:
             with device.computing():
                 return function(model, device.place(batch))

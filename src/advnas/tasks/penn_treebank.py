@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -85,10 +86,25 @@ class CarriedLoss:
         tokens, targets, number, stream = batch
         last, before, after = self._carried.get(stream, (-1, None, None))
         hidden = None if number == 0 else before if number == last else after
+        if hidden is not None:
+            hidden = hidden.to(tokens.device)  # a checkpoint gives it on the CPU
         loss, following = model.loss(tokens, targets, hidden)  # type: ignore[operator]
         if number != last or number == 0:
             self._carried[stream] = number, hidden, following.detach()
         return loss  # type: ignore[no-any-return]
+
+    def state(self) -> dict[str, Any]:
+        """The states, so that a search that was stopped can go on; see `advnas.search.data.Remembers`."""
+        return {stream: list(carried) for stream, carried in self._carried.items()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on with these states."""
+        for stream, carried in state.items():
+            if [type(one) for one in carried] not in ([int, type(None), Tensor], [int, Tensor, Tensor]):
+                raise ValueError(
+                    f"the hidden states of {stream!r} should be a segment's number and two states, not {carried}"
+                )
+        self._carried = {stream: (number, before, after) for stream, (number, before, after) in state.items()}
 
 
 @lru_cache(maxsize=1)

@@ -15,6 +15,7 @@ from advnas.architecture import Architecture, Draw
 from advnas.choice import Choice
 from advnas.randomness import seeded
 from advnas.space import SearchSpace
+from advnas.structure import covering
 
 
 def check_space(
@@ -102,29 +103,12 @@ def _sample(space: SearchSpace, count: int) -> Iterator[Architecture]:
     if space.size <= count:
         yield from space.architectures()
         return
-    covering = list(_covering(space))
-    yield from covering
-    for _ in range(count - len(covering)):
+    enough = list(covering(space))
+    yield from enough
+    for _ in range(count - len(enough)):
         yield Architecture(
             {d.name: d.operations[int(torch.randint(len(d.operations), ()))] for d in space.decisions}
         )
-
-
-def _covering(space: SearchSpace) -> Iterator[Architecture]:
-    """For every candidate of every decision an architecture that runs it, also where it lies inside another."""
-    first = {decision.name: decision.operations[0] for decision in space.decisions}
-    name_of = {choice: decision.name for decision in space.decisions for choice in decision.choices}
-    path_of = {module: path for path, module in space.model.named_modules() if isinstance(module, Choice)}
-    for decision in space.decisions:
-        path = path_of[decision.choices[0]]
-        around = {}
-        for outer, outer_path in path_of.items():
-            for index, operation in enumerate(outer.operations):
-                inside = f"{outer_path}.candidates.{index}." if outer_path else f"candidates.{index}."
-                if f"{path}.".startswith(inside):
-                    around[name_of[outer]] = operation
-        for operation in decision.operations:
-            yield Architecture({**first, **around, decision.name: operation})
 
 
 def _check_factory(space: SearchSpace, model_factory: Callable[[], nn.Module]) -> None:

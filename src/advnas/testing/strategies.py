@@ -58,7 +58,7 @@ def _check_frozen(strategy: Strategy) -> None:
     parameters = getattr(strategy, "__dataclass_params__", None)
     _require(parameters is not None and parameters.frozen, "write @dataclass(frozen=True, kw_only=True) over it")
     for declared in ("weight_operations", "architecture_operations"):
-        count = getattr(strategy, declared, 0)
+        count = getattr(strategy, declared)
         _require(
             count is None or (isinstance(count, int) and count > 0),
             f"{declared} must be a positive integer, or None for all of them, got {count!r}",
@@ -173,7 +173,7 @@ def _check_learns(strategy: Strategy) -> None:
     start = search.distribution.logits
     for _ in range(_STEPS):
         _architecture_step(search, _loss_of)
-    if not getattr(strategy, "learns", True):
+    if not strategy.learns:
         _require(torch.equal(start, search.distribution.logits), "theta moved, though it says learns = False")
         return
     probability = search.distribution.probabilities

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from advnas import Choice, Draw, Search, SearchSpace
-from advnas.gates import last_norm
+from advnas.gates import find_placement
 from advnas.paper import problems
 from advnas.testing.enumeration import feedback, network_objective
 
@@ -68,7 +68,7 @@ def test_a_candidate_with_a_last_batch_norm_has_the_advantage_of_gamma_and_beta(
     candidate = norm_candidate(TAILS[tail]).to(memory_format=memory_format)
     model, x = nn.Sequential(Choice({"only": candidate})), images(memory_format)
     norm = candidate[2]
-    assert last_norm(candidate) is norm
+    assert find_placement(candidate).norm is norm
     gamma, beta = reward_slopes(model, x, [norm.weight, norm.bias])
     torch.testing.assert_close(
         advantages(model, x), ((norm.weight * gamma + norm.bias * beta).sum()[None]).detach()
@@ -84,7 +84,7 @@ def test_a_gate_in_the_batch_norm_and_a_multiplication_agree(tail, affine, memor
     candidates = [norm_candidate(TAILS[tail], affine).to(memory_format=memory_format) for _ in range(2)]
     inside = nn.Sequential(*(Choice({"only": candidate}) for candidate in candidates))
     outside = nn.Sequential(*(Choice({"only": Opaque(candidate)}) for candidate in candidates))
-    assert last_norm(Opaque(candidates[0])) is None
+    assert find_placement(Opaque(candidates[0])).norm is None
     torch.testing.assert_close(advantages(inside, x), advantages(outside, x))
 
 
