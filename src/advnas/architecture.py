@@ -206,10 +206,9 @@ class Draw:
     def detached(self) -> Self:
         """Return the same draw without a gradient, and so without rivals."""
         weights = self.weights.detach()
-        if not self.weights.requires_grad:  # and nothing is a rival
+        if self.shares is None:
             return self._renewed(weights, None)
-        silent = ~weights.any(-1, keepdim=True)  # a decision whose operation is active and adds nothing
-        return type(self)(weights, self.active & ((weights != 0) | silent), self.constants)
+        return type(self)(weights, self.active & (self.shares == 0), self.constants)
 
     def as_leaf(self) -> Self:
         """Return the same draw with weights that are a leaf of their own, apart from the graph that made them."""
