@@ -229,14 +229,14 @@ def _present(toy: Toy, settings: "ToySettings", curves: "Curves") -> None:
     from rich.table import Table
 
     from advnas.records.files import write_atomically
-    from advnas.reports.tables import TOY_HEADER, toy_csv, toy_rows
+    from advnas.reports.tables import toy_csv, toy_header, toy_rows
 
     terminal = console(stderr=toy.json)
     table = Table(
         title=f"Toy regression: median test loss x 100 over {settings.trials} trials, seed {settings.seed}",
         caption="runs: operations executed per decision, for the weights / for theta; found: the teacher",
     )
-    for number, title in enumerate(TOY_HEADER):
+    for number, title in enumerate(toy_header(curves)):
         table.add_column(title, justify="left" if number == 0 else "right", no_wrap=True)
     for row in toy_rows(curves):
         table.add_row(*row)
