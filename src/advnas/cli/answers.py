@@ -153,9 +153,10 @@ def retrain_answer(asked: Retrain) -> None:
     from advnas.records.files import write_atomically
 
     found = _find(asked)
-    if asked.epochs is None and found.epochs is None:
+    epochs = found.epochs if asked.epochs is None else asked.epochs
+    if epochs is None:
         raise ValueError(f"{asked.folder} is of a Search.run, whose answer was not retrained. Add --epochs N.")
-    epochs = check_count("--epochs", found.epochs if asked.epochs is None else asked.epochs)
+    check_count("--epochs", epochs)
     seed = found.run.seed if asked.seed is None else check_count("--seed", asked.seed, least=0)
     study = replace(found.study, settings=replace(found.study.settings, retrain_epochs=epochs))
     where = asked.folder / "retrained" / f"{found.run.name}-{epochs}-{seed}"
