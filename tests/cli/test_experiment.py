@@ -11,7 +11,9 @@ import torch
 
 from advnas import __version__, strategies
 from advnas.paper.cifar10 import PRESETS
+from advnas.search import SearchStopped
 from advnas.spaces import SPACES
+from advnas.studies import execute
 from advnas.tables import nasbench201, nasbench_macro
 from advnas.tasks import cifar10
 from advnas.tasks.cifar10 import Images
@@ -359,6 +361,31 @@ def test_a_study_shows_every_run_and_is_not_run_twice(here, tmp_path, data, monk
     code, output, _ = here("report", tmp_path, "--data-folder", data)
     assert code == 0
     assert (tmp_path / "report" / "index.html").exists()
+
+
+def test_a_study_that_is_stopped_says_how_to_go_on(here, tmp_path, data, monkeypatch):
+    def stop(*_, **__):
+        raise SearchStopped("The runs under way were stopped and saved.")
+
+    images = Images(torch.zeros(32, 3, 32, 32, dtype=torch.uint8), torch.arange(32) % 10)
+    monkeypatch.setattr(cifar10, "read_once", lambda folder, part: images)
+    monkeypatch.setattr(execute, "execute", stop)
+    command = [
+        "experiment",
+        "cifar10",
+        "--preset",
+        "quick",
+        "--data-folder",
+        data,
+        "--folder",
+        tmp_path / "my runs",
+    ]
+    code, _, error = here(*command)
+    assert code == 130
+    assert error == (
+        "advnas: The runs under way were stopped and saved. Go on with: advnas experiment cifar10 --preset quick "
+        f"--data-folder {data} --folder '{tmp_path / 'my runs'}'\n"
+    )
 
 
 def test_a_report_needs_a_study(here, tmp_path):

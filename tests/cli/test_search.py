@@ -341,11 +341,11 @@ def test_what_cannot_work_is_said_in_a_sentence_before_anything_runs(arguments, 
     assert not Path("runs").exists()
 
 
-def test_the_users_function_is_called_once_to_check_once_per_run_and_twice_per_retraining(at_home, here):
+def test_the_users_function_is_called_twice_to_check_once_per_run_and_twice_per_retraining(at_home, here):
     command = ["search", "my_searches:make_noted_search", "--epochs", 3, "--warmup", 1, "--jobs", 1, "--seeds", 2]
     assert here(*command, "--folder", "found")[0] == 0
     calls = Path("calls.txt").read_text().splitlines()
-    check = ["contrast 0"]
+    check = ["contrast 0", f"contrast {seed_of(0, 2) % 2**31}"]  # as for a run, and as for fresh weights
     names = ("contrast", "random", "ranked_random", "random")  # the last for the warm-ups
     runs = [f"{name} {seed}" for name in names for seed in (0, 1)]
     retrainings = ["random 0", "random 1"] * 3  # whoever made the network: only its architecture counts

@@ -116,6 +116,13 @@ def test_activations_have_a_colour_each():
     assert len({operation_color(name) for name in ("relu", "tanh", "sigmoid", "identity", "zero")}) == 5
 
 
+@pytest.mark.parametrize(
+    "names", [["skip", "linear", "tanh"], ["relu", "nor_conv_3x3", "skip", "mlp"], ["identity", "skip_connect"]]
+)
+def test_no_operation_takes_the_colour_of_a_named_one(names):
+    assert len(set(operation_colors(names).values())) == len(names)
+
+
 def test_operations_of_one_figure_have_colours_of_their_own():
     names = ["none", "skip_connect", *(f"operation {number}" for number in range(8))]
     colors = operation_colors(names * 2)

@@ -77,6 +77,13 @@ def test_headers_of_the_tables_say_what_they_head(page):
     assert {attributes.get("scope") for attributes in Elements(page)["th"]} == {"col", "row"}
 
 
+def test_the_judged_measure_is_the_first_column_beside_the_strategy(ptb_page):
+    table = ptb_page[ptb_page.index("<h2>Table</h2>") :]
+    headings = re.findall(r"<th scope=\"col\"[^>]*>(?:<span[^>]*>)?([^<]+)", table[: table.index("</thead>")])
+    assert headings[:2] == ["strategy", "validation perplexity"]
+    assert headings[-2:] == ["runs", "answer"]
+
+
 def test_no_identifier_is_used_twice(page):
     identifiers = [attributes["id"] for _, attributes in Elements(page).found if "id" in attributes]
     assert len(identifiers) == len(set(identifiers))

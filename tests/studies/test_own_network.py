@@ -11,6 +11,7 @@ from torch import nn
 
 from advnas import Choice, Search, Task
 from advnas.costs import table
+from advnas.randomness import seed_of
 from advnas.retrain import retrain
 from advnas.search import Length, SearchRun
 from advnas.studies.entry import load
@@ -101,6 +102,60 @@ def test_low_precision_computes_in_it_and_keeps_the_weights_whole():
     list(SearchRun(search, data, study.length).turn())
     assert seen == [torch.bfloat16]
     assert {parameter.dtype for parameter in search.model.parameters()} == {torch.float32}
+
+
+def as_before(strategy, seed):
+    return make_search(strategy, 0)
+
+
+def vector_loss(strategy, seed):
+    search, task = make_search(strategy, seed)
+    return search, replace(task, loss=lambda model, batch: model(batch[0]))
+
+
+def accuracy(model, batch):
+    return "high"
+
+
+def text_metric(strategy, seed):
+    search, task = make_search(strategy, seed)
+    return search, replace(task, metric=accuracy)
+
+
+def broken_loss(strategy, seed):
+    search, task = make_search(strategy, seed)
+    return search, replace(task, loss=lambda model, batch: model(batch[0])["logits"])
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        ("as_before", f"called with seed {seed_of(0, 2) % 2**31}, and its search has 0.*for the fresh weights"),
+        ("vector_loss", r"^The loss must be a tensor with one number, got torch.Size\(\[4, 1\]\)"),
+        ("text_metric", "^The metric 'accuracy' must return one number for a minibatch, .* got 'high'"),
+        ("broken_loss", r'The loss or the metric of .*IndexError.*\n.*model\(batch\[0\]\)\["logits"\]'),
+    ],
+)
+def test_what_would_stop_every_run_is_told_before_the_first(function, told):
+    study = OwnNetworkStudy(replace(settings(), entry=f"{Path(__file__).stem}:{function}"))
+    with pytest.raises(ValueError, match=f"(?s){told}"):
+        study.check("contrast", 0)
+
+
+def test_a_check_leaves_the_network_and_the_generators_as_they_were(monkeypatch):
+    made = []
+
+    def kept(strategy, seed):
+        made.append(make_search(strategy, seed))
+        return made[-1]
+
+    monkeypatch.setattr(sys.modules[Path(__file__).stem], "make_search", kept)
+    before = torch.get_rng_state()
+    OwnNetworkStudy(settings()).check("contrast", 0)
+    assert torch.equal(torch.get_rng_state(), before)
+    monkeypatch.undo()
+    fresh = make_search("contrast", 0)[0].model.state_dict()
+    assert all(torch.equal(value, fresh[name]) for name, value in made[0][0].model.state_dict().items())
 
 
 def test_options_are_those_of_the_function():

@@ -40,7 +40,7 @@ class Toy:
     """The paper's toy regression: find a teacher's filters, weights fixed, all strategies side by side."""
 
     preset: Literal["quick", "paper"] = "paper"
-    """quick: 300 iterations, 3 trials, seconds. paper: 2,000 iterations, 100 trials, minutes."""
+    """quick: 300 iterations, 3 trials, a few minutes. paper: 2,000 iterations, 100 trials, longer."""
     strategies: Annotated[tuple[str, ...], arg(metavar="A B ...", help_behavior_hint="")] = ()
     """Which ones to run; all of them if not given (see `advnas list strategies`)."""
     seeds: _Count = None

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from shlex import quote
+from shlex import join, quote
 from typing import TYPE_CHECKING, Any, cast
 
 from advnas.cli.commands import Report, RunStudy, Toy
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from advnas.reports.study import Accuracies
     from advnas.reports.tables import Curves
     from advnas.studies.engines import Engine
+    from advnas.studies.execute import Job
     from advnas.studies.study import Comparison, Study
 
 
@@ -26,7 +27,7 @@ def run_study(asked: RunStudy) -> None:
     from advnas.arguments import check_count
     from advnas.paper import STUDIES
     from advnas.records.locks import lock
-    from advnas.studies.execute import execute, plan
+    from advnas.studies.execute import plan
     from advnas.studies.folder import claim_folder
     from advnas.tasks.data_folder import data_folder
 
@@ -48,12 +49,27 @@ def run_study(asked: RunStudy) -> None:
     jobs = plan(study, names, range(first, first + count))
     with lock(folder):
         claim_folder(folder, study)
-        with study_progress(study, jobs, folder) as on_done:
-            execute(study, jobs, folder, engine=engine, on_done=on_done)
+        _carry_out(study, jobs, folder, engine)
     if study.table is None:
         _show_evaluations(folder, as_json=asked.json)
     else:
         _show_cells(folder, study.table, data, as_json=asked.json)
+
+
+def _carry_out(study: "Study", jobs: "list[Job]", folder: Path, engine: "Engine | None") -> None:
+    """Do all runs; whoever stops them is told how to go on: by the same command."""
+    from advnas.records.files import CannotWrite
+    from advnas.search import SearchStopped
+    from advnas.studies.execute import execute
+
+    how_to_resume = f"Go on with: {join(['advnas', *sys.argv[1:]])}"
+    try:
+        with study_progress(study, jobs, folder) as on_done:
+            execute(study, jobs, folder, engine=engine, on_done=on_done)
+    except CannotWrite as failed:
+        raise CannotWrite(f"{failed} {how_to_resume}") from failed
+    except KeyboardInterrupt as stopped:
+        raise SearchStopped(f"{str(stopped) or 'Stopped.'} {how_to_resume}") from None
 
 
 def _with_answer(study: "Study", answer: str | None) -> "Study":
@@ -229,14 +245,14 @@ def _present(toy: Toy, settings: "ToySettings", curves: "Curves") -> None:
     from rich.table import Table
 
     from advnas.records.files import write_atomically
-    from advnas.reports.tables import TOY_HEADER, toy_csv, toy_rows
+    from advnas.reports.tables import toy_csv, toy_header, toy_rows
 
     terminal = console(stderr=toy.json)
     table = Table(
         title=f"Toy regression: median test loss x 100 over {settings.trials} trials, seed {settings.seed}",
         caption="runs: operations executed per decision, for the weights / for theta; found: the teacher",
     )
-    for number, title in enumerate(TOY_HEADER):
+    for number, title in enumerate(toy_header(curves)):
         table.add_column(title, justify="left" if number == 0 else "right", no_wrap=True)
     for row in toy_rows(curves):
         table.add_row(*row)

@@ -70,7 +70,7 @@ def _draw_run(run: RunRecords, one: Spent, likely: object, worth: object) -> Non
             likely.plot(*inside[-1], "o", color=color, markersize=8, label=f"{run.name}, the answer")
     if run.evaluation is not None:
         value = run.evaluation.measures[0].value
-        worth.plot(one.amount, value, "o", color=color, alpha=0.7, markersize=8, mew=0, label=run.strategy)
+        worth.plot(one.amount, value, "o", color=color, markersize=8, mew=0.8, mec="white", label=run.strategy)
 
 
 def _draw_trace(traced: Sequence[tuple[RunRecords, list[tuple[float, float]]]], name: str) -> Drawing:

@@ -71,13 +71,13 @@ def operation_color(operation: str) -> str:
 
 def operation_colors(operations: Iterable[str]) -> dict[str, str]:
     """The colours of the operations of one figure, all different as long as there are enough."""
+    names = list(dict.fromkeys(operations))
     found: dict[str, str] = {}
-    for operation in dict.fromkeys(operations):
+    for operation in sorted(names, key=lambda name: name not in _COLORS):  # others take what these leave
         first = operation_color(operation)
         free = [color for color in _COLORS_OF_OTHERS if color not in found.values()]
-        taken = first in found.values() and operation not in _COLORS
-        found[operation] = free[0] if taken and free else first
-    return found
+        found[operation] = free[0] if first in found.values() and free else first
+    return {name: found[name] for name in names}
 
 
 def is_cell(architecture: Mapping[str, str]) -> bool:

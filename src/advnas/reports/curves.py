@@ -28,8 +28,8 @@ _COLORS = {
     "darts": "#1d4e89",
     "snas": "#3a86c8",
     "nasp": "#00a6a6",
-    "random": "#8d99ae",
-    "ranked_random": "#4a5568",
+    "random": "#64748b",
+    "ranked_random": "#334155",
 }
 _THICK = ("advantage", "contrast")
 

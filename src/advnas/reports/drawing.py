@@ -53,9 +53,12 @@ def drawing_svg() -> AbstractContextManager[None]:
 
 
 def draw_dot(axes: "Axes", strategy: str, seed: int, place: tuple[float, float], marker: str = "o") -> "Line2D":
-    """Draw what one run found. It is a line of its own, so that it can tell its seed."""
+    """Draw what one run found. It is a line of its own, so that it can tell its seed.
+
+    Dots are opaque, since greys would vanish where the page is dark; their edges tell those that overlap apart.
+    """
     label, color = f"{strategy}, seed {seed}", look_of(strategy).color
-    (dot,) = axes.plot(*place, marker, color=color, alpha=0.6, markersize=8, mew=0, label=label)
+    (dot,) = axes.plot(*place, marker, color=color, markersize=8, mew=0.8, mec="white", label=label)
     return dot
 
 

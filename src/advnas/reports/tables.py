@@ -16,7 +16,7 @@ from advnas.reports.study import Accuracies, RunRecords, StudyRecords
 
 Curves = Mapping[str, Mapping[str, Sequence[Any]]]
 
-TOY_HEADER = ("strategy", "runs", "at 100", "at 300", "at 600", "end", "found")
+_TOY_ITERATIONS = (100, 300, 600)  # at which the toy study is compared, where it is as long
 
 Numbers = Mapping[str, float | None]
 
@@ -103,13 +103,23 @@ COLUMNS = (
 )
 
 
+def toy_header(curves: Curves) -> tuple[str, ...]:
+    """The titles of the columns of `toy_rows`."""
+    return ("strategy", "runs", *(f"at {iteration}" for iteration in _reached(curves)), "end", "found")
+
+
+def _reached(curves: Curves) -> list[int]:
+    return [one for one in _TOY_ITERATIONS if any(one in curve["iterations"] for curve in curves.values())]
+
+
 def toy_rows(curves: Curves) -> list[tuple[str, ...]]:
     """One row per strategy: median test loss x 100 on the way and at the end, and in how many trials it is 0."""
+    reached = _reached(curves)
     return [
         (
             name,
             propagation(name),
-            *(_median_at(curve, iteration) for iteration in (100, 300, 600)),
+            *(_median_at(curve, iteration) for iteration in reached),
             f"{statistics.median(curve['final']):.3f}",
             f"{sum(loss == 0 for loss in curve['final'])} of {len(curve['final'])}",
         )

@@ -60,7 +60,8 @@ def _check_passed_on(entry: str, search: Search, strategy: str, seed: int) -> No
         if asked != got:
             raise ValueError(
                 f"{entry} was called with {what} {asked!r}, and its search has {got!r}: runs would be compared "
-                "under wrong names. Pass both on: advnas.Search(model, strategy, seed=seed)."
+                "under wrong names. Pass both on: advnas.Search(model, strategy, seed=seed). Seeds are those of "
+                "the runs, and large ones for the fresh weights of retraining."
             )
 
 
@@ -109,6 +110,22 @@ def _reporting_user_errors(entry: str) -> Iterator[None]:
             [frame for frame in traceback.extract_tb(error.__traceback__) if _is_user_code(frame)]
         )
         raise EntryFailed(f"{entry} raised {''.join([*lines, *frames])}".rstrip()) from error
+
+
+@contextmanager
+def reporting_task_errors(entry: str) -> Iterator[None]:
+    """Show what a loss or a metric raises in the same way; what this package says of them is a sentence already."""
+    try:
+        with _reporting_user_errors(f"The loss or the metric of {entry}"):
+            yield
+    except EntryFailed as failed:
+        cause = failed.__cause__
+        assert cause is not None
+        if isinstance(cause, ValueError) and traceback.extract_tb(cause.__traceback__)[-1].filename.startswith(
+            _OURS
+        ):
+            raise cause from None
+        raise
 
 
 def _is_user_code(frame: traceback.FrameSummary) -> bool:

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 from advnas import strategies
 from advnas.answers.agreement import Agreement, agreement, check_rankable
 from advnas.answers.batch_norm import reestimate_batch_norm
+from advnas.answers.shared_loss import SharedLoss
 from advnas.architecture import Architecture
 from advnas.arguments import check_count
 from advnas.costs import Arguments, Cost
@@ -29,7 +30,7 @@ from advnas.search.budget import Budget
 from advnas.search.device import Device
 from advnas.search.precision import set_precision
 from advnas.strategies import Answer
-from advnas.studies.entry import make
+from advnas.studies.entry import make, reporting_task_errors
 from advnas.studies.inputs import called_with, one_example, why_no_file
 from advnas.studies.limits import find_cost, spend
 from advnas.studies.study import Taken, answer_of
@@ -106,9 +107,13 @@ class OwnNetworkStudy:
         }
 
     def check(self, strategy: str, seed: int) -> None:
-        """The function must be there and make a search and a task."""
+        """The function must make a search and a task, with any seed, and loss and metric must be numbers."""
         self._judging_device()
-        self.begin(strategy, seed)
+        search, data = self.begin(strategy, seed)
+        self._make(strategy, _fresh_seed(seed))
+        with reporting_task_errors(self.settings.entry):
+            SharedLoss(search, [data.validation.first()], data.loss, seed=seed).judge(search.argmax({}))
+            data.measure(search)
 
     def begin(self, strategy: str, seed: int) -> tuple[Search, Replayed]:
         """The search as the function makes it, and the data of its task."""
@@ -144,7 +149,7 @@ class OwnNetworkStudy:
 
     def _data(self, task: Task, seed: int) -> Replayed:
         """The task's data, in orders of the seed's own."""
-        group, metric = current(), None if task.metric is None else self._placed(task.metric)
+        group, metric = current(), None if task.metric is None else self._placed(_number_of(task.metric))
         placed = replace(task, loss=self._placed(task.loss), metric=metric)
         return Replayed.of(placed, seed, (group.rank, group.size))
 
@@ -190,7 +195,7 @@ class OwnNetworkStudy:
 
     def _fresh_model(self, seed: int) -> nn.Module:
         """A model that the user's function makes with a seed of its own, so that all initialisations are theirs."""
-        own = seed_of(seed, _FRESH) % 2**31  # some generators take no more
+        own = _fresh_seed(seed)
         with seeded(own):  # in case that the function leaves it to torch
             return self._make(strategies.baselines()[0], own)[0].model
 
@@ -252,8 +257,7 @@ class OwnNetworkStudy:
         part, batches = ("validation", task.validation) if task.test is None else ("test", task.test)
         judges: list[tuple[str, Callable[[nn.Module, Any], Any], bool]] = [("loss", task.loss, False)]
         if task.metric is not None:
-            name = getattr(task.metric, "__name__", type(task.metric).__name__)
-            judges.insert(0, (name.strip("_").replace("_", " "), task.metric, True))
+            judges.insert(0, (_name_of(task.metric), _number_of(task.metric), True))
         measures = []
         for name, of, more_is_better in judges:
             with seeded(seed):  # the data may be shuffled
@@ -292,6 +296,33 @@ class OwnNetworkStudy:
                 "search` runs it."
             )
         return search, task
+
+
+def _fresh_seed(seed: int) -> int:
+    """The seed that the user's function is called with for the fresh weights of a retraining."""
+    return seed_of(seed, _FRESH) % 2**31  # some generators take no more
+
+
+def _name_of(metric: Callable[..., Any]) -> str:
+    name: str = getattr(metric, "__name__", type(metric).__name__)
+    return name.strip("_").replace("_", " ")
+
+
+def _number_of(metric: Callable[[nn.Module, Any], Any]) -> Callable[[nn.Module, Any], float]:
+    """The same metric, which refuses what is no number by its name."""
+
+    def number(model: nn.Module, batch: Any) -> float:
+        value = metric(model, batch)
+        try:
+            return float(value)
+        except (TypeError, ValueError, RuntimeError) as error:
+            told = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"{value!r:.60}"
+            raise ValueError(
+                f"The metric {_name_of(metric)!r} must return one number for a minibatch, such as an accuracy, got "
+                f"{told}."
+            ) from error
+
+    return number
 
 
 def load_searched(run: Path, search: Search) -> None:
