@@ -153,17 +153,10 @@ def retrain_answer(asked: Retrain) -> None:
     from advnas.records.files import write_atomically
 
     found = _find(asked)
-<<<<<<< HEAD
     length = found.epochs if asked.epochs is None else asked.epochs
     if length is None:
         raise ValueError(f"{asked.folder} is of a Search.run, whose answer was not retrained. Add --epochs N.")
     epochs = check_count("--epochs", length)
-=======
-    epochs = found.epochs if asked.epochs is None else asked.epochs
-    if epochs is None:
-        raise ValueError(f"{asked.folder} is of a Search.run, whose answer was not retrained. Add --epochs N.")
-    check_count("--epochs", epochs)
->>>>>>> baaa8333baf1e7f8cc9160f3fe6e436548f1c0ec
     seed = found.run.seed if asked.seed is None else check_count("--seed", asked.seed, least=0)
     study = replace(found.study, settings=replace(found.study.settings, retrain_epochs=epochs))
     where = asked.folder / "retrained" / f"{found.run.name}-{epochs}-{seed}"
