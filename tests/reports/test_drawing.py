@@ -3,11 +3,11 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from advnas.reports.drawing import SIZE, legend, save
+from advnas.reports.drawing import SIZE, draw_dot, legend, save
 from advnas.reports.figures import draw_study
 from advnas.reports.study import read_study
 
-pytest.importorskip("matplotlib")
+figure = pytest.importorskip("matplotlib.figure")
 
 
 def test_files_are_a_png_of_6_4_by_4_6_inches_and_an_svg_equal_to_the_byte(study_folder, tmp_path):
@@ -37,3 +37,9 @@ def test_a_legend_is_as_wide_as_its_figure_at_most(names):
     legend(figure, axes)
     figure.draw_without_rendering()
     assert figure.legends[0].get_window_extent().width <= figure.bbox.width
+
+
+def test_dots_are_opaque_since_greys_would_vanish_on_a_dark_page():
+    dot = draw_dot(figure.Figure().subplots(), "random", 0, (1.0, 2.0))
+    assert dot.get_alpha() is None
+    assert dot.get_markeredgecolor() == "white"
