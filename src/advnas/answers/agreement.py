@@ -101,7 +101,7 @@ class Agreement:
                 "architectures or longer trainings, and give the decisions operations that differ."
             )
         helps = "What helps: a longer warm-up, and more of the network inside the choices."
-        if self.tau > 0:
+        if self.high > 0:
             return (
                 f"Whether the shared weights rank architectures like training alone does is open: {tau}, "
                 f"{trained}, and the interval includes 0. {helps}"
