@@ -94,7 +94,7 @@ def test_the_state_in_a_folder_is_small_and_holds_no_candidates(lab, tmp_path):
 
 
 def test_segments_that_no_checkpoint_needs_are_removed_and_stale_ones_are_emptied(lab, tmp_path):
-    search = lab.search_with(disk(), "random")
+    search = lab.search_with(disk(), "random", steps=36)
     kept = []
     for number in range(12):
         for _ in range(3):

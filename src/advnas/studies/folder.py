@@ -40,8 +40,8 @@ def load_results(path: Path, settings: Settings) -> Results[Settings]:
     """What a study with these settings has left at `path`; empty if nothing, an error if it was another study."""
     if not path.exists():
         return Results(settings, {}, {})
-    content = _parse(path)
     try:
+        content = parse_json(path.read_bytes(), str(path))
         saved = _strict.structure(content["settings"], type(settings))
         rows, provenance = dict(content["rows"]), dict(content["provenance"])
     except _MISFITS as error:
