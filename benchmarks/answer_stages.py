@@ -237,10 +237,8 @@ def measure(study: macro.Macro, variant: str, seed: int, folder: Path) -> Run:
 
 def advance(search: Search, data: Minibatches, turns: int) -> float:
     """Take the turns that are left; spend the same on theta in each. Return the passes spent on theta."""
-    first, cost = search.weight_steps, strategies.architecture_passes(search.strategy, search.space.sizes)
-    total = (
-        int(PASSES_PER_TURN * (turns - first) / cost) if strategies.takes_architecture_steps(search.strategy) else 0
-    )
+    first, cost = search.weight_steps, search.strategy.architecture_passes(search.space.sizes)
+    total = int(PASSES_PER_TURN * (turns - first) / cost) if search.strategy.takes_architecture_steps else 0
     while search.weight_steps < turns:
         search.progress.set_length(turns, first)  # what the rate of the weights depends on
         search.weight_step(data.losses(search)[0])

@@ -11,7 +11,7 @@ from advnas.randomness import generator
 from advnas.tasks.teacher_regression import TeacherRegression
 
 TINY = ToySettings(iterations=20, trials=3, decisions=3, candidates=4, batch=8, learning_rate=0.05, held_out=32)
-NAMES = [name for name in strategies.names() if strategies.takes_architecture_steps(strategies.get(name))]
+NAMES = [name for name in strategies.names() if strategies.get(name).takes_architecture_steps]
 
 
 @pytest.fixture(scope="module")

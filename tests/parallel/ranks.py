@@ -19,7 +19,7 @@ from advnas.parallel.reductions import PRESENCE, THETA, WEIGHTS
 
 SGD = partial(torch.optim.SGD, lr=0.05, momentum=0.9, weight_decay=1e-3)
 EPOCHS, WARMUP, BATCHES = 4, 1, 12
-INDEPENDENT = [name for name in strategies.names() if strategies.draws_independently(name)]
+INDEPENDENT = [name for name in strategies.names() if strategies.strategy_type(name).independent_draws]
 
 
 def network(norm=nn.Identity):

@@ -80,7 +80,7 @@ SIZES = (4, 4, 6, 2)
 
 
 def test_every_strategy_says_what_an_architecture_step_costs():
-    costs = {name: strategies.architecture_passes(strategies.get(name), SIZES) for name in strategies.names()}
+    costs = {name: strategies.get(name).architecture_passes(SIZES) for name in strategies.names()}
     assert costs == pytest.approx(
         {
             "contrast": 3.4,
@@ -99,10 +99,10 @@ def test_every_strategy_says_what_an_architecture_step_costs():
             "ranked_random": 3.4,
         }
     )
-    assert strategies.architecture_passes(strategies.get("contrast", rivals=3), SIZES) == pytest.approx(5.2)
-    assert strategies.architecture_passes(strategies.get("contrast", rivals=None), SIZES) == pytest.approx(7)
-    assert strategies.architecture_passes(strategies.get("parsec", minibatch_per_draw=True), SIZES) == 1
-    assert strategies.architecture_passes(strategies.get("darts", second_order=True), SIZES) == 40
+    assert strategies.get("contrast", rivals=3).architecture_passes(SIZES) == pytest.approx(5.2)
+    assert strategies.get("contrast", rivals=None).architecture_passes(SIZES) == pytest.approx(7)
+    assert strategies.get("parsec", minibatch_per_draw=True).architecture_passes(SIZES) == 1
+    assert strategies.get("darts", second_order=True).architecture_passes(SIZES) == 40
 
 
 def test_a_ranking_needs_passes():

@@ -213,7 +213,7 @@ def run_toy_study(toy: Toy) -> None:
         seed=preset.seed if toy.seed is None else toy.seed,
     )
     names = list(dict.fromkeys(toy.strategies)) or [
-        name for name in strategies.names() if strategies.takes_architecture_steps(strategies.get(name))
+        name for name in strategies.names() if strategies.get(name).takes_architecture_steps
     ]
     for name in names:
         strategies.strategy_type(name)

@@ -107,7 +107,7 @@ class ToySearch:
         trials, decisions, candidates = task.shape
         self._task = task
         self.strategy = strategies.for_task(name, examples=settings.batch, controller_rate=settings.learning_rate)
-        if not strategies.takes_architecture_steps(self.strategy):
+        if not self.strategy.takes_architecture_steps:
             raise ValueError(f"The toy study takes architecture steps only, and {name} takes none. Leave it out.")
         self._policy = Policy(
             self.strategy,

@@ -52,7 +52,7 @@ class SearchRun:
         self.folder: Path | None = None
         self._losses: list[float] = []
         search.progress.set_length(length.turns, length.warmup_turns)
-        search.progress.every = strategies.architecture_every(search.strategy)
+        search.progress.every = search.strategy.architecture_every
         search.policy.fit_rate(search.progress.theta_steps)
         self._on_credit, self._squares = on_credit, plan_squares(search, length)
         self._unsaved = UnsavedBuffers(search.model)

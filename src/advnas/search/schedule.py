@@ -11,7 +11,6 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from advnas import strategies
 from advnas.arguments import check_count
 from advnas.search.step import LossOf, Step
 from advnas.task import length_of
@@ -145,8 +144,8 @@ def turn(search: "Search", training: LossOf, validation: Callable[[], LossOf]) -
         training: the loss on the next training minibatch.
         validation: makes the loss on the next validation minibatch; called only when theta takes a step.
     """
-    search.progress.every = strategies.architecture_every(search.strategy)
-    learns = search.progress.theta_is_due and strategies.takes_architecture_steps(search.strategy)
+    search.progress.every = search.strategy.architecture_every
+    learns = search.progress.theta_is_due and search.strategy.takes_architecture_steps
     if search.schedule == "joint" and learns:
         yield search.joint_step(training)
         return

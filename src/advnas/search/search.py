@@ -135,8 +135,10 @@ class Search:
         """
         if draws not in ("shared", "independent"):
             raise ValueError(f"draws must be 'shared' or 'independent', got {draws!r}.")
-        if draws == "independent" and not strategies.draws_independently(self.strategy):
-            known = ", ".join(filter(strategies.draws_independently, strategies.names()))
+        if draws == "independent" and not self.strategy.independent_draws:
+            known = ", ".join(
+                name for name in strategies.names() if strategies.strategy_type(name).independent_draws
+            )
             raise ValueError(
                 f"{type(self.strategy).__name__} cannot learn from several draws at once; draws='independent' "
                 f"works with {known}. Write draws='shared'."

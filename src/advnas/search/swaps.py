@@ -185,8 +185,8 @@ def plan_squares(search: "Search", length: Length) -> int:
     sizes = search.space.sizes
     if search.space.size * sum(size - 1 for size in sizes) // 2 < _FEWEST:
         return 0  # there are no more swaps than these
-    cost = strategies.architecture_passes(search.strategy, sizes)
-    steps = (length.turns - length.warmup_turns) // strategies.architecture_every(search.strategy)
+    cost = search.strategy.architecture_passes(sizes)
+    steps = (length.turns - length.warmup_turns) // search.strategy.architecture_every
     of_theta = 0 if search.schedule == "joint" else steps * cost
     sides = min(2, len(_open(search.distribution)))
     corners, swaps = 2**sides, sides**2

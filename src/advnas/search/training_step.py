@@ -46,7 +46,7 @@ def _warn_of_zero_rates(search: "Search") -> None:
     """Warn where a schedule has ended at 0; those of other shapes, and torch's schedulers, may go on."""
     progress = search.progress
     shares = {"the weights": (search.weights.rates, progress.of_weights)}
-    if getattr(search.strategy, "learns", True):
+    if search.strategy.learns:
         shares["theta"] = (search.policy.rates, progress.of_theta)
     frozen = [what for what, (rates, share) in shares.items() if rates.factor(share) == 0]
     if frozen:

@@ -91,7 +91,7 @@ def is_decided(search: "Search") -> bool:
 def verdict_of(search: "Search") -> Verdict:
     """Say what is known: entropy, decisions that are open, operations without weights, measured swaps."""
     name = strategies.name_of(search.strategy)
-    if not getattr(search.strategy, "learns", True):
+    if not search.strategy.learns:
         return Verdict((Remark(None, f"{name} learns nothing; its answer is not that of theta."),), decided=True)
     if not search.architecture_steps:
         return Verdict((Remark(False, "Theta has not taken a step yet: nothing is known."),), decided=False)

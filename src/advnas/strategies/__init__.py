@@ -1,7 +1,6 @@
 """Search strategies by name. Adding one: write its file, import it here, and give it a name below."""
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any, get_args
 
 import torch
@@ -30,8 +29,6 @@ __all__ = [
     "State",
     "Strategy",
     "answers_of",
-    "architecture_every",
-    "architecture_passes",
     "baselines",
     "for_task",
     "get",
@@ -39,7 +36,6 @@ __all__ = [
     "name_of",
     "names",
     "options",
-    "takes_architecture_steps",
 ]
 
 _STRATEGIES: dict[str, type[Strategy]] = {
@@ -151,24 +147,3 @@ def made(strategy: str | Strategy) -> Strategy:
             f"which has all but draw and gradient: class {kind}(Strategy)."
         )
     return strategy
-
-
-def takes_architecture_steps(strategy: Strategy) -> bool:
-    """Whether a search with this strategy takes architecture steps; see `Strategy`."""
-    return strategy.takes_architecture_steps
-
-
-def architecture_every(strategy: Strategy) -> int:
-    """In every how-many-th turn of the loop an architecture step is due; see `Strategy`."""
-    return strategy.architecture_every
-
-
-def architecture_passes(strategy: Strategy, sizes: Sequence[int]) -> float:
-    """Return the forward passes that an architecture step costs; see `Strategy`."""
-    return strategy.architecture_passes(sizes)
-
-
-def draws_independently(strategy: Strategy | str) -> bool:
-    """Whether the processes of a search may each learn from a draw of their own; see `Strategy`."""
-    kind = strategy_type(strategy) if isinstance(strategy, str) else strategy
-    return kind.independent_draws

@@ -114,15 +114,14 @@ def passes_per_turn(search: Search, compared: Sequence[str] = ()) -> float:
     """What may be spent per turn: what the strategy declares, or the most expensive of the others that learn."""
     others = [strategies.get(name) for name in compared if strategies.strategy_type(name).learns]
     return max(
-        strategies.architecture_passes(one, search.space.sizes) / strategies.architecture_every(one)
-        for one in (search.strategy, *others)
+        one.architecture_passes(search.space.sizes) / one.architecture_every for one in (search.strategy, *others)
     )
 
 
 def passes_of(search: Search, staged: Staged | None) -> float:
     """What a search has spent on theta and on its answer."""
     steps = search.architecture_steps * search.group.size
-    of_theta = steps * strategies.architecture_passes(search.strategy, search.space.sizes)
+    of_theta = steps * search.strategy.architecture_passes(search.space.sizes)
     return of_theta + (0 if staged is None else staged.passes)
 
 

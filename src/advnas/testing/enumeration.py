@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from advnas import strategies
 from advnas.architecture import Draw
 from advnas.distribution import Distribution
 from advnas.space import SearchSpace
@@ -230,7 +229,7 @@ class Enumeration:
         Raises:
             ValueError: it runs several operations at once, or gives no gradient for a single draw.
         """
-        if strategies.architecture_every(strategy) > 1:
+        if strategy.architecture_every > 1:
             raise ValueError(
                 f"{strategy} answers several draws together, so a sum over architectures is not its mean."
             )
