@@ -219,7 +219,7 @@ def show(runs: Sequence[Run]) -> None:
 def write_pages(runs: Sequence[Run], folder: Path) -> None:
     """Write what docs/results/credit.md shows: its tables, its figure, and all results."""
     tables = {figure: cosine_table(runs, figure) for figure in FIGURES}
-    tables |= {"parents": parents_table(runs), "answers": answers_table(runs)}
+    tables |= {"parents": parents_table(runs), "answers": answers_table(runs), "price": price_table(runs)}
     for name, table in tables.items():
         write_atomically(folder / f"credit_{name}.json", json.dumps(table, indent=1) + "\n")
     write_atomically(folder / "credit" / "runs.json", json.dumps(list(runs)) + "\n")
@@ -250,6 +250,20 @@ def cosine_table(runs: Sequence[Run], figure: str) -> dict[str, Any]:
     names = measured(runs)
     rows = [{name: pooled(own, name, figure) for name in names} for own in groups(runs).values()]
     return laid_out(f"Cosine with the true gradient: {figure}", runs, rows, dict.fromkeys(names, "+.2f"))
+
+
+def price_table(runs: Sequence[Run]) -> dict[str, Any]:
+    """What one step says at equal price: the squared cosine of a step, which steps add up to, per forward pass."""
+    names = measured(runs)
+    rows = [{name: per_pass(own, name) for name in names} for own in groups(runs).values()]
+    title = "Squared cosine of one step per 1,000 forward passes"
+    return laid_out(title, runs, rows, dict.fromkeys(names, ".1f"))
+
+
+def per_pass(runs: Sequence[Run], strategy: str) -> float | None:
+    found = pooled(runs, strategy, "step")
+    passes = strategies.get(strategy).architecture_passes([len(own) for own in runs[0]["decisions"].values()])
+    return None if found is None else 1000 * max(found["mean"], 0.0) ** 2 / passes
 
 
 def answers_table(runs: Sequence[Run]) -> dict[str, Any]:

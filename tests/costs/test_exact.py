@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from networks import Tied, apart, nested, uniform
 from torch.utils.flop_counter import FlopCounterMode
 
 from advnas import Choice, SearchSpace, costs, spaces
+from networks import Tied, apart, nested, uniform
 
 IMAGES = torch.zeros(1, 3, 8, 8)
 SPACES = {

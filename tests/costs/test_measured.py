@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from networks import nested, uniform
 from torch import nn
 
 from advnas import Choice, SearchSpace, costs
 from advnas.costs.latency import _corrected
+from networks import nested, uniform
 
 
 def test_the_latency_of_a_larger_operation_is_larger_and_the_fit_is_told():

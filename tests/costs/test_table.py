@@ -2,10 +2,10 @@ import json
 
 import pytest
 import torch
-from networks import apart, nested
 from torch import nn
 
 from advnas import Choice, SearchSpace, costs
+from networks import apart, nested
 
 ROWS = {"edge": {"conv": 1.5, "skip": 0}, "head": {"wide": 4, "narrow": 1}}
 
