@@ -63,6 +63,12 @@ STRATEGIES = (
 )
 FIGURES = ("mean", "clipped", "step")
 _LOSSES = {"mean loss": "mean_loss", "best loss": "best_loss"}
+_LABELS = {
+    "transformer": "trans-\nformer",
+    "nasbench201": "NAS-\nBench-\n201",
+    "nasbench_macro": "NAS-\nBench-\nMacro",
+    "recurrent_normalised": "recurrent,\nnorm.",
+}
 _TITLES = {"mean": "mean of all steps", "step": "one step"}
 
 
@@ -358,9 +364,7 @@ def draw_panel(axes: "Axes", runs: Sequence[Run], names: Sequence[str], kind: st
                 draw_point(axes, at, own, strategy, kind)
     axes.axhline(0, color="#333333", lw=0.8)
     axes.set_xlim(-0.6, len(names) - 0.4)
-    axes.set_xticks(
-        range(len(names)), [name.replace("nasbench", "NAS-\nBench-").replace("_", "") for name in names], fontsize=8
-    )
+    axes.set_xticks(range(len(names)), [_LABELS.get(name, name) for name in names], fontsize=8)
     axes.grid(axis="y", alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
 
