@@ -97,8 +97,15 @@ Nested = Mapping[str, Sequence[Mapping[str, str]]]
 
 def part_of(nested: Nested, answer: Mapping[str, str]) -> list[str]:
     """The decisions that the network of an answer contains; the others make no difference to it."""
-    chosen = set(answer.items())
-    return [n for n in answer if n not in nested or any(chosen.issuperset(one.items()) for one in nested[n])]
+    return [name for name in answer if _is_part(nested, name, answer)]
+
+
+def _is_part(nested: Nested, name: str, answer: Mapping[str, str]) -> bool:
+    """Whether a network contains a decision; the operations of those that it lies inside are enough to tell."""
+    alternatives = nested.get(name)
+    return alternatives is None or any(
+        all(answer.get(outer) == operation for outer, operation in one.items()) for one in alternatives
+    )
 
 
 @dataclass(frozen=True)
@@ -177,7 +184,7 @@ class Nesting:
             longer = (
                 one | {name: operation}
                 for one in found
-                for operation in (operations if name in part_of(self.nested, {**one, name: ""}) else operations[:1])
+                for operation in (operations if _is_part(self.nested, name, one) else operations[:1])
             )
             found = list(islice(longer, at_most))
         return len(found)
